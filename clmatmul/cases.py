@@ -1,0 +1,309 @@
+"""Products made to find faults: operands in poisoned memory, with the result they must give.
+
+Four layers (docs/decisions/verification.md): integer-valued data whose every partial sum is
+exact, so the result must be equal bit for bit; one-hot matrices, where each element proves its
+own address; random data within the componentwise bound; NaN and infinity that must reach their
+own row or column and nothing else. Gaps between elements, the output and the zones around it are
+filled with poison; inputs are allocated at their exact size, so that a simulator sees any read
+beyond them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from clmatmul import reference
+from clmatmul.element_types import COMPUTE_TYPES, ELEMENT_TYPES, numpy_dtype
+from clmatmul.problem import EPILOGUE_OPERANDS, EpilogueSpec, Operand, Problem
+
+DATA = ("exact", "ids_a", "ids_b", "random", "special")
+_GUARD_ELEMENTS = 67  # before and after the output: more than any vector, and odd
+_BATCH = (2, 3, 2, 2, 2, 2, 2, 2)
+
+
+@dataclass
+class Memory:
+    """One operand in its own memory: `cells` is all of it, `view` the matrix inside."""
+
+    cells: np.ndarray  # 1-D, storage elements
+    view: np.ndarray  # (batch…, rows, columns), strided
+    offset: int  # elements before the first of `view` in memory
+    operand: Operand
+
+
+@dataclass
+class Case:
+    """A problem with operands, and the check of what a kernel made of them."""
+
+    problem: Problem
+    memory: dict  # name → Memory, 'out' among them
+    scalars: dict
+    data: str
+    before: np.ndarray  # the output's memory as poisoned
+    value: np.ndarray  # the oracle's result before rounding
+    allowed: np.ndarray | None  # None: must be equal after rounding
+
+    def fault(self, after):
+        """None if the output's memory is right, else what is wrong with it, in one sentence."""
+        return self.judge(after)[0]
+
+    def judge(self, after):
+        """(fault or None, error ratio) for the output's memory after the kernel ran."""
+        out = self.memory["out"]
+        result = _like(after, out)
+        outside = np.ones(after.shape, bool)
+        _like(outside, out)[...] = False
+        changed = np.flatnonzero(outside & (_bits(after) != _bits(self.before)))
+        if changed.size:
+            return f"wrote {changed.size} elements outside the output, first at {changed[0]}", None
+        if self.data == "special":
+            return self._special_fault(result), None
+        if self.allowed is None:
+            expected = reference.round_to(self.value, self.problem.out.dtype)
+            wrong = ~_same(result, expected)
+            if wrong.any():
+                at = tuple(int(i) for i in np.argwhere(wrong)[0])
+                return (
+                    f"{int(wrong.sum())} of {wrong.size} elements are wrong; at {at}: "
+                    f"{result[at]!r} instead of {expected[at]!r}"
+                ), None
+            return None, 0.0
+        ratio = reference.error_ratio(result, self.value, self.allowed)
+        if not ratio <= 1:
+            return f"error is {ratio:.3g} times what is allowed", ratio
+        return None, ratio
+
+    def _special_fault(self, result):
+        """NaN or infinity in row i of A (column j of B) reaches row i (column j) only."""
+        a, b = self.memory["a"].view, self.memory["b"].view
+        with np.errstate(all="ignore"):
+            rows = ~np.isfinite(a.astype(self.value.dtype)).all(axis=-1)
+            cols = ~np.isfinite(b.astype(self.value.dtype)).all(axis=-2)
+        reached = np.broadcast_to(rows[..., :, None] | cols[..., None, :], result.shape)
+        finite = np.isfinite(result.astype(self.value.dtype))
+        if finite[reached].any():
+            return "a NaN or infinity of an operand did not reach its row or column"
+        expected = reference.round_to(self.value, self.problem.out.dtype)
+        if not _same(result, expected)[~reached].all():
+            return "a NaN or infinity of an operand reached another row or column"
+        return None
+
+
+def edge_sizes(*tiles, limit=None):
+    """Sizes around tile borders: 1, tile-1, tile, tile+1, 2*tile+1 of each tile, in order."""
+    sizes = {1, 2, 3}
+    for tile in tiles:
+        sizes |= {tile - 1, tile, tile + 1, 2 * tile + 1}
+    return sorted(s for s in sizes if s > 0 and (limit is None or s <= limit))
+
+
+def make_case(kind, m, n, k, data, rng, scalars=None, batch=None, with_result=True):
+    """Operands for a ProblemKind at a size, filled with `data` (one of DATA).
+
+    scalars: alpha and beta where the kind has them general. batch: sizes, one per batch
+    dimension of the kind. with_result: False leaves the oracle out, for timing at large sizes.
+    """
+    batch = tuple(batch or _BATCH[: kind.batch_rank])
+    scalars = {**_default_scalars(kind), **(scalars or {})}
+    # Every array gets its own wide stride pattern, so that none can stand in for another.
+    memory = {
+        "a": _memory(_values(kind, "a", batch + (m, k), data, rng), kind.a),
+        "b": _memory(_values(kind, "b", batch + (k, n), data, rng), kind.b),
+        "out": _memory(
+            np.zeros(batch + (m, n), numpy_dtype(kind.out.dtype)), kind.out, guard=_GUARD_ELEMENTS
+        ),
+    }
+    for name in ("c", *EPILOGUE_OPERANDS):
+        dtype = getattr(kind, name)
+        if dtype:
+            shape = {"row_scale": (m, 1), "col_scale": (1, n), "bias": (1, n)}.get(name, (m, n))
+            memory[name] = _memory(_small(rng, batch + shape, dtype, name), None, pad=5)
+            _repeat(memory[name], shape, (m, n))
+    _poison(memory["out"])
+    problem = _problem(kind, m, n, k, batch, memory)
+    before = memory["out"].cells.copy()
+    if not with_result:
+        return Case(problem, memory, scalars, data, before, None, None)
+    epilogue = {name: memory[name].view for name in EPILOGUE_OPERANDS if name in memory}
+    epilogue["activation"] = kind.activation
+    fused = dict(
+        alpha=_scalar(kind.alpha, scalars, "alpha"),
+        beta=_scalar(kind.beta, scalars, "beta"),
+        c=memory["c"].view if "c" in memory else None,
+        epilogue=epilogue,
+        compute=kind.compute,
+        out=kind.out.dtype,
+    )
+    a, b = memory["a"].view, memory["b"].view
+    if kind.a.conjugate:
+        a = a.conj()
+    if kind.b.conjugate:
+        b = b.conj()
+    value = reference.evaluate(a, b, result=kind.result, **fused)
+    allowed = None
+    integral = COMPUTE_TYPES[kind.compute].kind in ("bool", "integer")
+    if not integral and (data == "random" or kind.activation not in ("none", "relu")):
+        allowed = reference.allowed_error(a, b, value, **fused)
+    if data == "special" and integral:
+        raise ValueError("integers have no special values")
+    return Case(problem, memory, scalars, data, before, value, allowed)
+
+
+def _problem(kind, m, n, k, batch, memory):
+    operands = {name: x.operand for name, x in memory.items()}
+    return Problem(
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+        a=operands["a"],
+        b=operands["b"],
+        out=operands["out"],
+        c=operands.get("c"),
+        alpha=kind.alpha,
+        beta=kind.beta,
+        epilogue=EpilogueSpec(
+            activation=kind.activation,
+            **{x: operands[x] for x in EPILOGUE_OPERANDS if x in operands},
+        ),
+        compute=kind.compute,
+        result=kind.result,
+        reproducible=kind.reproducible,
+        wide_index=kind.index == "long",
+    )
+
+
+def _default_scalars(kind):
+    """Values that keep integer-valued data exact."""
+    if COMPUTE_TYPES[kind.compute].kind == "complex":
+        return {"alpha": 2 - 1j, "beta": -1 + 2j}
+    if COMPUTE_TYPES[kind.compute].kind == "bool":
+        return {"alpha": 1, "beta": 1}
+    return {"alpha": 2, "beta": -3}
+
+
+def _scalar(scalar_class, scalars, name):
+    return {"zero": 0, "one": 1}.get(scalar_class, scalars[name])
+
+
+def _values(kind, name, shape, data, rng):
+    dtype = getattr(kind, name).dtype
+    element = ELEMENT_TYPES[dtype]
+    if data in ("ids_a", "ids_b"):
+        if (data == "ids_a") == (name == "a"):
+            ids = np.arange(1, np.prod(shape) + 1).reshape(shape) % 1999 + 1
+            return ids.astype(numpy_dtype(dtype))
+        # A selector: one 1 in each row (of A) or column (of B), in another place for each.
+        chosen = np.zeros(shape, numpy_dtype(dtype))
+        lines, terms = (shape[-2], shape[-1]) if name == "a" else (shape[-1], shape[-2])
+        for line in range(lines if terms else 0):
+            term = (5 * line + 3) % terms
+            chosen[(..., line, term) if name == "a" else (..., term, line)] = 1
+        return chosen
+    if data == "random" and element.kind in ("float", "half", "bfloat", "complex"):
+        x = rng.standard_normal(shape) * 2.0 ** rng.integers(-3, 4, shape)
+        if element.kind == "complex":
+            x = x + 1j * rng.standard_normal(shape)
+        return x.astype(numpy_dtype(dtype))
+    values = _small(rng, shape, dtype, name)
+    integral = COMPUTE_TYPES[kind.compute].kind == "integer"
+    if element.is_integer and integral:  # the whole range: sums must wrap
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
+    if data == "special" and values.size:
+        flat = values.reshape(-1)  # values is fresh and contiguous
+        bad = (np.nan, np.inf, -np.inf)
+        for i in range(2):
+            flat[int(rng.integers(flat.size))] = bad[(i + (name == "b")) % 3]
+    return values
+
+
+def _small(rng, shape, dtype, name):
+    """Small whole numbers (both parts, if complex), exact in every type; scales powers of 2."""
+    element = ELEMENT_TYPES[dtype]
+    low = 0 if element.kind in ("uint", "bool") else -4
+    if name.endswith("scale"):
+        return (2 ** rng.integers(0, 3, shape)).astype(numpy_dtype(dtype))
+    x = rng.integers(low, 2 if element.kind == "bool" else 5, shape)
+    if element.kind == "complex":
+        x = x + 1j * rng.integers(-4, 5, shape)
+    return x.astype(numpy_dtype(dtype))
+
+
+def _memory(values, kind, guard=0, pad=0):
+    """Lay values out in poisoned memory, in the kind's order and alignment."""
+    shape = values.shape
+    size = ELEMENT_TYPES[values.dtype.name].itemsize
+    unit = 1 if kind is None else max(kind.alignment // size, 1)
+    order = "row" if kind is None else kind.order
+    step = {"strided": 3}.get(order, 1)
+    axes = list(range(len(shape)))  # innermost last
+    if order == "column":
+        axes[-1], axes[-2] = axes[-2], axes[-1]
+    strides = [0] * len(shape)
+    stride = step
+    for i, axis in enumerate(reversed(axes)):
+        strides[axis] = stride
+        gap = unit if unit > 1 else (1 + i + pad)
+        stride = -(-(stride * max(shape[axis], 1) + gap) // unit) * unit
+    offset = -(-(guard + 3) // unit) * unit
+    last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if values.size else -1
+    cells = np.zeros(offset + last + 1 + guard, values.dtype)
+    _fill_poison(cells)
+    memory = Memory(cells, None, offset, None)
+    memory.operand = Operand(
+        dtype=values.dtype.name,
+        row_stride=strides[-2],
+        col_stride=strides[-1],
+        batch_strides=tuple(strides[:-2]),
+        alignment=1 if kind is None else kind.alignment,
+        conjugate=False if kind is None else kind.conjugate,
+    )
+    memory.view = _like(cells, memory, shape)
+    memory.view[...] = values
+    return memory
+
+
+def _repeat(memory, have, want):
+    """Make a vector operand repeat over the matrix, with stride 0 along the other dimension."""
+    o = memory.operand
+    memory.operand = Operand(
+        o.dtype,
+        o.row_stride if have[0] == want[0] else 0,
+        o.col_stride if have[1] == want[1] else 0,
+        o.batch_strides,
+        o.alignment,
+    )
+
+
+def _like(cells, memory, shape=None):
+    """The view of `cells` that corresponds to the matrix of `memory`."""
+    shape = memory.view.shape if shape is None else shape
+    o = memory.operand
+    strides = [s * cells.itemsize for s in (*o.batch_strides, o.row_stride, o.col_stride)]
+    return np.lib.stride_tricks.as_strided(cells[memory.offset :], shape, strides)
+
+
+def _poison(memory):
+    _fill_poison(memory.cells)
+
+
+def _fill_poison(cells):
+    """NaN in floating types, an unlikely pattern in others (and never 0 or 1 in bool)."""
+    if cells.dtype.kind in "fc" or cells.dtype.name == "bfloat16":
+        cells[...] = np.nan
+    else:
+        cells.view(np.uint8)[...] = 0xA5
+
+
+def _bits(cells):
+    """Each element's bytes as one comparable value."""
+    return np.ascontiguousarray(cells).view(f"V{cells.itemsize}")
+
+
+def _same(x, y):
+    """Equal element by element; NaN equals NaN, and bool bytes must be 0 or 1."""
+    if x.dtype.kind == "b":
+        return np.ascontiguousarray(x).view(np.uint8) == np.ascontiguousarray(y).view(np.uint8)
+    with np.errstate(all="ignore"):
+        return (x == y) | ((x != x) & (y != y))

@@ -1,0 +1,224 @@
+"""Tuning records: what was measured, and which configuration was best for a problem.
+
+A record is one line of JSON. Each tuning process appends to a journal of its own; the best
+record of each problem is copied to one small `best` file per device, which is all that a product
+reads, laid over the records that the package ships. Paths, locks and times are handed in.
+"""
+
+import hashlib
+import json
+import logging
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from clmatmul.config import TileConfig
+from clmatmul.errors import ArgumentError, DatabaseError
+
+SCHEMA = 1
+STATUSES = (
+    "ok", "build_failed", "build_timeout", "launch_failed", "hang", "crash", "wrong_result",
+    "unstable",
+)  # fmt: skip
+_log = logging.getLogger("clmatmul")
+
+
+@dataclass(frozen=True)
+class TuningRecord:
+    """One trial of one configuration. Times in ns; `error_ratio` is error ÷ allowed error."""
+
+    device: str  # DeviceProfile.key
+    kind: str  # ProblemKind.key
+    batch: int
+    m: int
+    n: int
+    k: int
+    config: TileConfig
+    digest: str  # of the variant's templates
+    status: str = "ok"
+    median_ns: float | None = None
+    minimum_ns: float | None = None
+    spread_ns: float | None = None
+    samples: int = 0
+    error_ratio: float | None = None
+    note: str = ""
+    versions: dict = field(default_factory=dict, hash=False)
+    time: str = ""  # UTC, ISO 8601
+    seed: int | None = None
+
+    @property
+    def size(self):
+        return (self.batch, self.m, self.n, self.k)
+
+    def to_json(self):
+        """One line of JSON, with its schema number."""
+        values = dict(vars(self))
+        values["config"] = self.config.to_dict()
+        return json.dumps({"schema": SCHEMA, **values}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, line):
+        """The inverse of to_json; ArgumentError if the line is no record of this schema."""
+        try:
+            values = json.loads(line)
+        except ValueError as error:
+            raise ArgumentError(f"not JSON: {error}") from None
+        if not isinstance(values, dict) or values.pop("schema", None) != SCHEMA:
+            raise ArgumentError(f"not a tuning record of schema {SCHEMA}")
+        try:
+            record = cls(**{**values, "config": TileConfig.parse(values["config"])})
+        except (TypeError, KeyError, ArgumentError) as error:
+            raise ArgumentError(f"not a tuning record: {error}") from None
+        record._check()
+        return record
+
+    def _check(self):
+        whole = all(isinstance(x, int) and 0 <= x < 2**63 for x in self.size)
+        times = (self.median_ns, self.minimum_ns, self.spread_ns)
+        if not whole or self.status not in STATUSES:
+            raise ArgumentError("not a tuning record: a size or the status is out of range")
+        if not all(t is None or (isinstance(t, (int, float)) and math.isfinite(t)) for t in times):
+            raise ArgumentError("not a tuning record: a time is no finite number")
+        if not all(isinstance(x, str) for x in (self.device, self.kind, self.digest)):
+            raise ArgumentError("not a tuning record: device, kind and digest are text")
+
+
+def read_records(path):
+    """Every readable record of a JSON-lines file; others are skipped with one warning.
+
+    A missing file has none. DatabaseError if the file exists but cannot be read.
+    """
+    records, bad = [], []
+    try:
+        with open(path, encoding="utf-8", errors="replace") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    records.append(TuningRecord.from_json(line))
+                except ArgumentError as error:
+                    bad.append((number, error))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DatabaseError(f"tuning database {path} cannot be read: {error.strerror}") from None
+    if bad:
+        number, error = bad[0]
+        _log.warning(
+            "%s: %d of %d lines skipped; the first is line %d: %s",
+            path, len(bad), len(bad) + len(records), number, error,
+        )  # fmt: skip
+    return records
+
+
+def append_record(path, record):
+    """Append one record to a journal and force it to disk before returning."""
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a+b") as journal:
+            # A process that was killed may have left half a line: do not lengthen it.
+            if journal.seek(0, os.SEEK_END) and _last_byte(journal) != b"\n":
+                journal.write(b"\n")
+            journal.write(record.to_json().encode() + b"\n")
+            journal.flush()
+            os.fsync(journal.fileno())
+    except OSError as error:
+        raise DatabaseError(f"tuning journal {path} cannot be written: {error.strerror}") from None
+
+
+def replace_file(path, data):
+    """Write bytes to a temporary name beside `path`, force them to disk, then rename."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def device_slug(device_key):
+    """A file name for a device key: readable words and a digest."""
+    values = json.loads(device_key)
+    words = "".join(c if c.isalnum() else "-" for c in str(values.get("name", "device")).lower())
+    return f"{words[:40].strip('-')}-{hashlib.sha256(device_key.encode()).hexdigest()[:12]}"
+
+
+class TuningDatabase:
+    """Best records of one device: the user's, laid over those shipped with the package.
+
+    `lookup` gives the record of exactly this problem, `nearest` that of a similar one. Records
+    made from other kernel texts (another digest) are hints and never exact.
+    """
+
+    def __init__(self, user=(), shipped=()):
+        self._origins = {}
+        for origin, records in (("shipped", shipped), ("tuned", user)):
+            for record in records:
+                if record.status == "ok":
+                    self._add(origin, record)
+
+    def _add(self, origin, record):
+        key = (record.kind, record.size)
+        held = self._origins.get(key)
+        better = held is None or held[0] != origin or _time(record) <= _time(held[1])
+        if better:
+            self._origins[key] = (origin, record)
+
+    def __len__(self):
+        return len(self._origins)
+
+    def records(self):
+        """(origin, record) of every problem that has one."""
+        return tuple(self._origins.values())
+
+    def lookup(self, problem):
+        """(origin, record) for exactly this problem, or None."""
+        return self._origins.get((problem.kind.key, _size(problem)))
+
+    def nearest(self, problem, limit=2.0):
+        """(origin, record, distance) of the closest size of the same kind within `limit`.
+
+        The distance is the largest |log2| of the ratios of batch, m, n and k.
+        """
+        best = None
+        for origin, record in self._origins.values():
+            if record.kind == problem.kind.key:
+                distance = _distance(record.size, _size(problem))
+                if distance <= limit and (best is None or distance < best[2]):
+                    best = (origin, record, distance)
+        return best
+
+
+def best_records(records):
+    """The fastest ok record of each (device, kind, size), in a stable order."""
+    best = {}
+    for record in records:
+        if record.status == "ok" and record.median_ns:
+            key = (record.device, record.kind, record.size)
+            if key not in best or _time(record) < _time(best[key]):
+                best[key] = record
+    return [best[key] for key in sorted(best)]
+
+
+def _time(record):
+    return record.median_ns if record.median_ns else math.inf
+
+
+def _size(problem):
+    return (problem.batch_count, problem.m, problem.n, problem.k)
+
+
+def _distance(one, other):
+    pairs = zip(one, other, strict=True)
+    return max(abs(math.log2(max(x, 1) / max(y, 1))) for x, y in pairs)
+
+
+def _last_byte(journal):
+    journal.seek(-1, os.SEEK_END)
+    return journal.read(1)

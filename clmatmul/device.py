@@ -1,0 +1,400 @@
+"""Devices as they are: the only file that imports pyopencl.
+
+Finds and opens devices, reads their profiles, makes buffers and queues, compiles, launches and
+waits. Everything above it works with `Device`, `DeviceProfile` and opaque buffers and events.
+"""
+
+import ctypes
+import logging
+import os
+import threading
+import warnings
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+from pyopencl import _cl
+
+from clmatmul.device_profile import DeviceProfile, family_of
+from clmatmul.errors import ArgumentError, DeviceError
+
+_log = logging.getLogger("clmatmul")
+_KINDS = {
+    "cpu": cl.device_type.CPU,
+    "gpu": cl.device_type.GPU,
+    "accelerator": cl.device_type.ACCELERATOR,
+}
+# Implementations that are never used, with the reason that a user is given.
+REFUSED = {"clover": "Mesa Clover returns wrong results for vector types; use rusticl instead"}
+_MAX_FOREIGN_CONTEXTS = 16
+_lock = threading.Lock()
+_opened = {}
+_foreign = OrderedDict()
+
+
+class CompileFailure(Exception):
+    """The compiler refused a program; the text is its log."""
+
+
+class LaunchFailure(Exception):
+    """The runtime refused a launch; the text is its reason."""
+
+
+# ---- finding devices ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A device that is there, with its profile and its place in the runtime's lists."""
+
+    cl_device: object
+    profile: DeviceProfile
+    platform_index: int
+    device_index: int
+
+
+def installed_devices():
+    """Every usable device, in the runtime's order."""
+    found = []
+    for i, cl_platform in enumerate(_platforms()):
+        for j, cl_device in enumerate(_devices_of(cl_platform)):
+            profile = read_profile(cl_device)
+            if profile.family not in REFUSED:
+                found.append(Installed(cl_device, profile, i, j))
+    return found
+
+
+def unused_platforms():
+    """(name, reason) of each platform that offers no usable device."""
+    for cl_platform in _platforms():
+        devices = _devices_of(cl_platform)
+        refused = REFUSED.get(family_of(cl_platform.name, cl_platform.vendor, ""))
+        if not devices:
+            yield cl_platform.name, "has no device"
+        elif refused:
+            yield cl_platform.name, f"is not used: {refused}"
+
+
+def _platforms():
+    try:
+        return cl.get_platforms()
+    except cl.Error:  # PLATFORM_NOT_FOUND_KHR: an ordinary state, not a failure
+        return []
+
+
+def _devices_of(cl_platform):
+    try:
+        return cl_platform.get_devices()
+    except cl.Error:  # a platform without a device
+        return []
+
+
+# ---- profiles -------------------------------------------------------------------------------
+
+
+def read_profile(cl_device):
+    """The DeviceProfile of a device; a fact that the runtime refuses to tell becomes a guess."""
+    guesses = []
+
+    def fact(name, guess):
+        try:
+            return getattr(cl_device, name)
+        except (cl.Error, AttributeError):
+            guesses.append(name)
+            return guess
+
+    extensions = tuple(sorted(set(fact("extensions", "").split())))
+    config = fact("single_fp_config", 0)
+    bits = fact("type", 0)
+    kind = next((name for name, bit in _KINDS.items() if bits & bit), "other")
+    family = family_of(cl_device.platform.name, cl_device.vendor, kind)
+    unreliable = []
+    if family == "rusticl":
+        unreliable.append("kernel_work_group_size")  # says 32 for every kernel; 256 run
+    return DeviceProfile(
+        platform_name=cl_device.platform.name.strip(),
+        platform_version=cl_device.platform.version.strip(),
+        vendor=cl_device.vendor.strip(),
+        name=cl_device.name.strip(),
+        driver_version=cl_device.driver_version.strip(),
+        device_version=cl_device.version.strip(),
+        c_version=fact("opencl_c_version", "OpenCL C 1.1").strip(),
+        kind=kind,
+        family=family,
+        compute_units=fact("max_compute_units", 1),
+        max_clock_mhz=fact("max_clock_frequency", 0),
+        max_work_group_size=fact("max_work_group_size", 1),
+        max_work_item_sizes=tuple(fact("max_work_item_sizes", (1, 1, 1))),
+        local_mem_bytes=fact("local_mem_size", 16384),
+        local_mem_dedicated=fact("local_mem_type", 0) == cl.device_local_mem_type.LOCAL,
+        global_mem_bytes=fact("global_mem_size", 2**28),
+        max_alloc_bytes=fact("max_mem_alloc_size", 2**27),
+        cache_bytes=fact("global_mem_cache_size", 0),
+        max_parameter_bytes=fact("max_parameter_size", 256),
+        address_bits=fact("address_bits", 32),
+        base_alignment_bytes=max(fact("mem_base_addr_align", 1024) // 8, 1),
+        unified_memory=bool(fact("host_unified_memory", kind == "cpu")),
+        fp64="cl_khr_fp64" in extensions or bool(fact("double_fp_config", 0)),
+        fp16="cl_khr_fp16" in extensions,
+        denormals=bool(config & cl.device_fp_config.DENORM),
+        hardware_fma=bool(config & cl.device_fp_config.FMA),
+        sub_groups="cl_khr_subgroups" in extensions,
+        extensions=extensions,
+        guesses=tuple(guesses),
+        unreliable=tuple(unreliable),
+    )
+
+
+# ---- open devices ---------------------------------------------------------------------------
+
+
+def open_device(cl_device):
+    """The Device of a cl.Device, with a context of its own that is made once a process."""
+    with _lock:
+        device = _opened.get(cl_device)
+        if device is None or device.pid != os.getpid():
+            device = _opened[cl_device] = Device(cl_device)
+            _log.info("using %s", device.profile.title)
+        return device
+
+
+def device_of_queue(queue):
+    """The Device for a caller's own context, as a command queue shows it."""
+    context, cl_device = queue.context, queue.device
+    with _lock:
+        for device in _opened.values():
+            if device.context == context and device.cl_device == cl_device:
+                return device
+        key = (context.int_ptr, cl_device.int_ptr)
+        device = _foreign.pop(key, None) or Device(cl_device, context)
+        _foreign[key] = device  # most recently used last; holds the context, so its key is its own
+        while len(_foreign) > _MAX_FOREIGN_CONTEXTS:
+            _foreign.popitem(last=False)
+        return device
+
+
+class Device:
+    """One device in one context: profile, queues, buffers, programs."""
+
+    def __init__(self, cl_device, context=None):
+        self.cl_device = cl_device
+        self.context = context if context is not None else cl.Context([cl_device])
+        self.pid = os.getpid()
+        self._thread = threading.local()
+
+    @cached_property
+    def profile(self):
+        return read_profile(self.cl_device)
+
+    def __repr__(self):
+        return f"<Device {self.profile.title}>"
+
+    @property
+    def has_host_memory(self):
+        """True if kernels can work on host arrays where they lie."""
+        return self.profile.is_cpu
+
+    def queue(self):
+        """This thread's own in-order queue."""
+        self.check_process()
+        queue = getattr(self._thread, "queue", None)
+        if queue is None:
+            queue = self._thread.queue = cl.CommandQueue(self.context, self.cl_device)
+        return queue
+
+    def profiling_queue(self):
+        """This thread's own queue whose events have times."""
+        self.check_process()
+        queue = getattr(self._thread, "profiling", None)
+        if queue is None:
+            properties = cl.command_queue_properties.PROFILING_ENABLE
+            queue = cl.CommandQueue(self.context, self.cl_device, properties=properties)
+            self._thread.profiling = queue
+        return queue
+
+    def check_process(self):
+        """OpenCL does not survive a fork: say so instead of hanging."""
+        if os.getpid() != self.pid:
+            raise DeviceError(
+                "this process was forked after OpenCL was first used, and OpenCL does not survive "
+                "a fork; start workers with the 'spawn' or 'forkserver' method"
+            )
+
+    # -- buffers
+
+    def allocate(self, size):
+        """An uninitialised device buffer of at least one byte."""
+        return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(int(size), 1))
+
+    def upload(self, memory):
+        """A device buffer with a copy of a contiguous host array."""
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        return cl.Buffer(self.context, flags, hostbuf=memory)
+
+    def wrap(self, address, size, writable):
+        """A buffer over `size` bytes of host memory at `address`; the caller keeps it alive."""
+        access = cl.mem_flags.READ_WRITE if writable else cl.mem_flags.READ_ONLY
+        memory = (ctypes.c_ubyte * size).from_address(address)
+        return cl.Buffer(self.context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
+
+    def synchronize_host(self, queue, buffer, size, wait_for=()):
+        """Wait until host memory under a wrapped buffer shows what kernels wrote."""
+        mapped, _ = cl.enqueue_map_buffer(
+            queue, buffer, cl.map_flags.READ, 0, (size,), np.uint8,
+            wait_for=list(wait_for), is_blocking=False,
+        )  # fmt: skip
+        mapped.base.release(queue)
+        queue.finish()
+
+    def read(self, queue, buffer, host, byte_offset=0, wait_for=()):
+        """Copy a buffer's bytes into a contiguous host array, and wait."""
+        cl.enqueue_copy(
+            queue, host, buffer, src_offset=byte_offset, wait_for=list(wait_for), is_blocking=True
+        )
+
+    def write(self, queue, buffer, host):
+        """Copy a contiguous host array into a buffer, and wait."""
+        cl.enqueue_copy(queue, buffer, host, is_blocking=True)
+
+    # -- programs
+
+    def compile(self, source, options):
+        """Build a program from source; CompileFailure carries the log."""
+        self.check_process()
+        # Made here and now: pyopencl's own cache would hide the log behind errors of its own.
+        program = cl.Program(_cl._Program(self.context, source))
+        return self._build(program, options)
+
+    def load_binary(self, binary, options):
+        """Build a program from a binary; CompileFailure if the driver does not take it."""
+        self.check_process()
+        try:
+            program = cl.Program(self.context, [self.cl_device], [binary])
+        except cl.Error as error:
+            raise CompileFailure(str(error)) from None
+        return self._build(program, options)
+
+    def _build(self, program, options):
+        with warnings.catch_warnings():
+            # Some compilers (Intel's) comment on every successful build.
+            warnings.simplefilter("ignore", cl.CompilerWarning)
+            try:
+                program.build(list(options), devices=[self.cl_device])
+            except (cl.Error, KeyError) as error:
+                raise CompileFailure(_build_log(program, self.cl_device) or str(error)) from None
+        return program
+
+    def binary_of(self, program):
+        """The built program as bytes, or b'' if the runtime has none."""
+        try:
+            devices = program.get_info(cl.program_info.DEVICES)
+            binaries = program.get_info(cl.program_info.BINARIES)
+            return bytes(binaries[devices.index(self.cl_device)])
+        except (cl.Error, ValueError, IndexError):
+            return b""
+
+    def kernel(self, program, entry, scalar_dtypes):
+        """A kernel object of its own, knowing its scalar arguments' types (None for buffers)."""
+        kernel = cl.Kernel(program, entry)
+        kernel.set_scalar_arg_dtypes(scalar_dtypes)
+        return kernel
+
+    def kernel_limits(self, kernel):
+        """(largest work-group, local bytes, private bytes) of a built kernel on this device."""
+
+        def ask(what):
+            try:
+                return kernel.get_work_group_info(what, self.cl_device)
+            except cl.Error:
+                return 0
+
+        info = cl.kernel_work_group_info
+        return (ask(info.WORK_GROUP_SIZE), ask(info.LOCAL_MEM_SIZE), ask(info.PRIVATE_MEM_SIZE))
+
+    def launch(self, queue, kernel, arguments, global_size, local_size, wait_for):
+        """Set a kernel's arguments and enqueue it; LaunchFailure carries the runtime's reason."""
+        try:
+            kernel.set_args(*arguments)
+            return cl.enqueue_nd_range_kernel(
+                queue, kernel, global_size, local_size, wait_for=wait_for
+            )
+        except (cl.Error, TypeError) as error:
+            raise LaunchFailure(str(error)) from None
+
+
+def _build_log(program, cl_device):
+    try:
+        return program.get_build_info(cl_device, cl.program_build_info.LOG).strip()
+    except cl.Error:
+        return ""
+
+
+# ---- events ---------------------------------------------------------------------------------
+
+
+def event_times(event):
+    """(start, end) of a finished event in ns, from a profiling queue."""
+    return event.profile.start, event.profile.end
+
+
+def is_complete(event):
+    """True once an event has finished (or failed)."""
+    return event.command_execution_status <= cl.command_execution_status.COMPLETE
+
+
+def wait(events):
+    """Wait for events; DeviceError if one of them failed."""
+    try:
+        cl.wait_for_events(list(events))
+    except cl.Error as error:
+        raise DeviceError(f"a kernel failed while running: {error}") from None
+
+
+# ---- pyopencl arrays ------------------------------------------------------------------------
+
+
+def is_device_array(x):
+    return isinstance(x, cl_array.Array)
+
+
+def is_cl_device(x):
+    return isinstance(x, cl.Device)
+
+
+def empty_array(queue, shape, dtype, order, allocator):
+    """An uninitialised pyopencl array."""
+    return cl_array.empty(queue, shape, dtype, order=order, allocator=allocator)
+
+
+def memory_range(array):
+    """(identity of the memory, first byte, end) of a pyopencl array, sub-buffers resolved."""
+    buffer, low, high = array.base_data, 0, 0
+    for extent, stride in zip(array.shape, array.strides, strict=True):
+        low += min(0, (extent - 1) * stride)
+        high += max(0, (extent - 1) * stride)
+    origin = array.offset
+    parent = buffer.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
+    if parent is not None:
+        origin += buffer.get_info(cl.mem_info.OFFSET)
+        buffer = parent
+    return buffer.int_ptr, origin + low, origin + high + array.dtype.itemsize
+
+
+def check_queue(queue):
+    """ArgumentError unless `queue` is a pyopencl.CommandQueue."""
+    if not isinstance(queue, cl.CommandQueue):
+        raise ArgumentError(f"queue={queue!r} is no pyopencl.CommandQueue")
+
+
+def versions():
+    """Versions that a bug report and a tuning record need."""
+    import sys
+
+    return {
+        "python": sys.version.split()[0],
+        "numpy": np.__version__,
+        "pyopencl": cl.VERSION_TEXT,
+    }

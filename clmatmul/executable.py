@@ -1,0 +1,212 @@
+"""build: a plan becomes an Executable that runs on a device.
+
+Programs are built once for each key and process, found on disk if an earlier process built them
+(then neither Mako nor the compiler runs), and kept with one kernel object per thread, because
+setting a kernel's arguments is the one OpenCL call that threads must not share.
+"""
+
+import logging
+import threading
+from collections import OrderedDict
+
+import numpy as np
+
+from clmatmul import device as devices
+from clmatmul import program_cache
+from clmatmul.element_types import COMPUTE_TYPES
+from clmatmul.errors import BuildError, LaunchError
+from clmatmul.plan import render_launch
+
+_log = logging.getLogger("clmatmul")
+_MAX_PROGRAMS = 1024
+build_count = 0  # programs compiled from source by this process, for tests and reports
+
+
+class Program:
+    """One built program of one entry point, with a kernel object per thread."""
+
+    def __init__(self, device, launch, built, key, compute, index):
+        self.device = device
+        self.key = key
+        self._built = built
+        self._entry = launch.entry
+        host = np.dtype(COMPUTE_TYPES[compute].host)
+        integer = np.int64 if index == "long" else np.int32
+        types = {"buffer": None, "offset": integer, "index": integer, "scalar": host}
+        self._dtypes = [types[x.role] for x in launch.arguments]
+        self._threads = threading.local()
+        self.limits = device.kernel_limits(self.kernel())
+
+    def kernel(self):
+        """This thread's kernel object."""
+        kernel = getattr(self._threads, "kernel", None)
+        if kernel is None:
+            kernel = self.device.kernel(self._built, self._entry, self._dtypes)
+            self._threads.kernel = kernel
+        return kernel
+
+
+class _Programs:
+    """Programs of this process by (context, key); one build per key, however many threads ask."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._building = {}
+        self._programs = OrderedDict()
+
+    def get(self, device, plan, launch):
+        post_build = plan.variant.post_build
+        key = program_cache.program_key(
+            launch.source_key, plan.options, post_build, device.profile.key
+        )
+        name = (device.context.int_ptr, key)
+        with self._lock:
+            program = self._programs.get(name)
+            if program is not None and program.device is device:
+                self._programs.move_to_end(name)
+                return program
+            gate = self._building.setdefault(name, threading.Lock())
+        with gate:
+            with self._lock:
+                program = self._programs.get(name)
+                if program is not None and program.device is device:
+                    return program
+            program = _build_program(device, plan, launch, key)
+            with self._lock:
+                self._programs[name] = program
+                self._building.pop(name, None)
+                while len(self._programs) > _MAX_PROGRAMS:
+                    self._programs.popitem(last=False)
+            return program
+
+
+_programs = _Programs()
+
+
+class Executable:
+    """A plan with its built programs; call it with buffers to run it."""
+
+    def __init__(self, device, plan, programs):
+        self.device = device
+        self.plan = plan
+        self.programs = programs
+        # Everything but buffers, offsets and scalars is known now.
+        self._slots = []
+        for launch in plan.launches:
+            values = dict(launch.values)
+            fixed = [values.get(x.name) for x in launch.arguments]
+            open_slots = [
+                (i, x.name, x.role)
+                for i, x in enumerate(launch.arguments)
+                if x.role != "index"
+            ]  # fmt: skip
+            self._slots.append((fixed, open_slots))
+
+    def __call__(self, queue, operands, scalars=None, wait_for=(), workspace=None, allocate=None,
+                 record=None):  # fmt: skip
+        """Enqueue every launch of the plan.
+
+        operands: name → (buffer, offset in elements), of arrays and instrument buffers.
+        scalars: alpha and beta, if general. wait_for: events. workspace: name → buffer; what is
+        missing is allocated with `allocate` (bytes → buffer). record: a list that gets the event
+        of each launch. Returns (last event, things that
+        must live until it is complete). LaunchError.
+        """
+        workspace = dict(workspace or {})
+        for scratch in self.plan.workspace:
+            if scratch.name not in workspace:
+                workspace[scratch.name] = (allocate or self.device.allocate)(scratch.bytes)
+        scalars = scalars or {}
+        events = list(wait_for)
+        event = None
+        steps = zip(self.plan.launches, self.programs, self._slots, strict=True)
+        for launch, program, (fixed, slots) in steps:
+            arguments = list(fixed)
+            for i, name, role in slots:
+                if role == "buffer":
+                    arguments[i] = operands[name][0] if name in operands else workspace[name]
+                elif role == "offset":
+                    arguments[i] = operands[name[: -len("_offset")]][1]
+                else:
+                    arguments[i] = scalars[name]
+            try:
+                event = self.device.launch(
+                    queue,
+                    program.kernel(),
+                    arguments,
+                    launch.global_size,
+                    launch.local_size,
+                    events,
+                )
+            except devices.LaunchFailure as error:
+                raise LaunchError(
+                    f"{self.plan.config} could not be started ({launch}) on "
+                    f"{self.device.profile.title}: {error}"
+                ) from None
+            events = [event]
+            if record is not None:
+                record.append(event)
+        return event, (operands, workspace)
+
+
+def build(device, plan):
+    """The Executable of a plan on a device.
+
+    BuildError (compiler's log, source), LaunchError (the built kernel's own limits are lower
+    than the plan needs).
+    """
+    programs = [_programs.get(device, plan, launch) for launch in plan.launches]
+    for launch, program in zip(plan.launches, programs, strict=True):
+        _check_limits(device.profile, plan, launch, program)
+    return Executable(device, plan, programs)
+
+
+def _build_program(device, plan, launch, key):
+    global build_count
+    binary = program_cache.read(key)
+    built = None
+    if binary is not None:
+        try:
+            built = device.load_binary(binary, plan.options)
+        except devices.CompileFailure as error:
+            _log.info("program cache: the driver refused entry %s: %s", key[:12], error)
+    if built is None:
+        source = render_launch(plan, launch)
+        build_count += 1
+        _log.debug("building %s for %s", plan.config, device.profile.title)
+        try:
+            built = device.compile(source, plan.options)
+            binary = device.binary_of(built)
+            if plan.variant.post_build:
+                binary = plan.variant.header["post_build"](binary, device.profile)
+                built = device.load_binary(binary, plan.options)
+        except devices.CompileFailure as error:
+            raise BuildError(plan.config, str(error), source) from None
+        except ValueError as error:  # a post-build step that does not find what it must change
+            step = plan.variant.post_build
+            raise BuildError(plan.config, f"post-build step {step}: {error}", source) from None
+        if binary:
+            about = {"config": str(plan.config), "kind": plan.kind.key,
+                     "device": device.profile.title, "entry": launch.entry}  # fmt: skip
+            program_cache.write(key, binary, source, about)
+    return Program(device, launch, built, key, plan.kind.compute, plan.kind.index)
+
+
+def _check_limits(profile, plan, launch, program):
+    """A compiler may allow a kernel less than the device: ask the kernel that was built."""
+    work_group, local_bytes, _ = program.limits
+    items = int(np.prod(launch.local_size))
+    if work_group and items > work_group:
+        text = (
+            f"{plan.config} needs {items} work-items a group; as built on {profile.title} the "
+            f"kernel allows {work_group}"
+        )
+        if "kernel_work_group_size" in profile.unreliable:
+            _log.debug("%s (this runtime's answer is known to be false)", text)
+        else:
+            raise LaunchError(text)
+    if local_bytes > profile.usable_local_bytes:
+        raise LaunchError(
+            f"{plan.config} needs {local_bytes} bytes of local memory; {profile.title} has "
+            f"{profile.usable_local_bytes}"
+        )

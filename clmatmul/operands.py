@@ -1,0 +1,289 @@
+"""Arrays on their way to a device and back: the two kinds of memory a product may live in.
+
+`HostMemory` serves NumPy arrays. On devices that share the host's memory it wraps the span that
+an array covers, so nothing is copied; elsewhere it uploads and downloads. `DeviceMemory` serves
+pyopencl arrays: nothing blocks, events are waited for and handed on, and every buffer is held
+until the work that uses it is complete.
+"""
+
+import math
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from clmatmul import device as devices
+from clmatmul.element_types import element_type
+from clmatmul.errors import ArgumentError, DeviceError, DtypeError
+from clmatmul.problem import MAX_ALIGNMENT, ArrayView
+
+_PACK_RATIO = 2  # upload a packed copy when an array's span is more than this times its elements
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An array that a device can reach: how it lies there, and the buffer."""
+
+    view: ArrayView
+    buffer: object
+
+    @property
+    def operand(self):
+        """(buffer, offset in elements), as an Executable takes it."""
+        return self.buffer, self.view.offset
+
+
+def span(array):
+    """(address of the first byte, bytes) that a NumPy array's elements cover."""
+    address = array.__array_interface__["data"][0]
+    low = high = 0
+    for extent, stride in zip(array.shape, array.strides, strict=True):
+        if extent == 0:
+            return address, 0
+        low += min(0, (extent - 1) * stride)
+        high += max(0, (extent - 1) * stride)
+    return address + low, high - low + array.itemsize
+
+
+def normalised(array):
+    """The array in native byte order, with whole-element strides and aligned elements."""
+    if not array.dtype.isnative:
+        return array.astype(array.dtype.newbyteorder("="))
+    step = array.itemsize
+    whole = all(s % step == 0 for n, s in zip(array.shape, array.strides, strict=True) if n > 1)
+    return array if whole and array.flags.aligned else array.copy()
+
+
+class HostMemory:
+    """NumPy operands of one call."""
+
+    def __init__(self, device):
+        self.device = device
+        self.queue = device.queue()
+        self._target = None
+        self._out = None
+
+    def output(self, shape, dtype, order, out, inputs, in_place=None):
+        """The array that the kernel writes: `out` itself where that is safe, else a fresh one.
+
+        inputs: arrays that are read. in_place: an array (c) that may be exactly `out`.
+        """
+        self._out = out
+        direct = out is not None and self._writable_in_place(out, dtype, inputs, in_place)
+        self._target = out if direct else np.empty(shape, dtype, order=order)
+        return self._target
+
+    def _writable_in_place(self, out, dtype, inputs, in_place):
+        address, size = span(out)
+        dense = size == out.nbytes and not _repeats(out)
+        if out.dtype != dtype or not out.dtype.isnative or not out.flags.aligned or not dense:
+            return False
+        if any(_overlap(span(x), (address, size)) for x in inputs):
+            return False
+        if in_place is None or not _overlap(span(in_place), (address, size)):
+            return True
+        return span(in_place)[0] == address and _same_layout(in_place, out)
+
+    def bind(self, arrays):
+        """name → Bound for input arrays and 'out' (what `output` returned)."""
+        if self.device.has_host_memory:
+            return self._wrap(arrays)
+        return {name: self._upload(name, x) for name, x in arrays.items()}
+
+    def _wrap(self, arrays):
+        # Overlapping host buffers are undefined in OpenCL: one buffer for all that overlap.
+        spans = sorted((*span(x), name) for name, x in arrays.items())
+        groups = []
+        for low, size, name in spans:
+            if groups and low < groups[-1][1]:
+                groups[-1][1] = max(groups[-1][1], low + size)
+                groups[-1][2].append(name)
+            else:
+                groups.append([low, low + size, [name]])
+        bound = {}
+        for low, high, names in groups:
+            buffer = self.device.wrap(low, high - low, "out" in names)
+            for name in names:
+                array = arrays[name]
+                step = array.itemsize
+                distance = array.__array_interface__["data"][0] - low
+                if distance % step:  # views of one memory, half an element apart
+                    array = arrays[name] = array.copy()
+                    bound[name] = self._wrap({name: array})[name]
+                    continue
+                view = ArrayView.of(array, distance // step, math.gcd(MAX_ALIGNMENT, low))
+                bound[name] = Bound(view, buffer)
+        return bound
+
+    def _upload(self, name, array):
+        if name == "out":
+            buffer = self.device.allocate(array.nbytes)
+            return Bound(ArrayView.of(array, 0), buffer)
+        address, size = span(array)
+        if size > _PACK_RATIO * array.nbytes:
+            array = np.ascontiguousarray(array)
+            address, size = span(array)
+        distance = array.__array_interface__["data"][0] - address
+        memory = np.frombuffer(_bytes_at(address, size), np.uint8)
+        return Bound(ArrayView.of(array, distance // array.itemsize), self.device.upload(memory))
+
+    def finish(self, event, bound):
+        """Wait, and return the result: `out` if it was given, else the fresh array."""
+        target, buffer = self._target, bound["out"].buffer
+        if self.device.has_host_memory:
+            low, size = span(target)
+            self.device.synchronize_host(self.queue, buffer, size, [event])
+        else:
+            # a fresh or dense array: its memory in its own order
+            flat = np.frombuffer(_bytes_at(*span(target), writable=True), np.uint8)
+            self.device.read(self.queue, buffer, flat, wait_for=[event])
+        if self._out is None:
+            return target
+        if self._out is not target:
+            np.copyto(self._out, target, casting="same_kind")
+        return self._out
+
+
+class DeviceMemory:
+    """pyopencl operands of one call (NumPy arrays among them are uploaded)."""
+
+    def __init__(self, device, queue, allocator, wait_for):
+        self.device = device
+        self.queue = queue
+        self.allocator = allocator
+        self.wait_for = list(wait_for or ())
+        self._arrays = []
+
+    def allocate(self, size):
+        """A workspace buffer, from the arrays' own allocator if they have one."""
+        if self.allocator is None:
+            return self.device.allocate(size)
+        return self.allocator(size)
+
+    def output(self, shape, dtype, order, out, inputs, in_place=None):
+        """The array that the kernel writes; a fresh one if `out` is also read.
+
+        A fresh array in place of `out` is recognised by the caller, who copies it.
+        """
+        if out is not None and not _repeats(out):
+            range_ = devices.memory_range(out)
+            read = [x for x in inputs if devices.is_device_array(x)]
+            overlapping = any(_ranges_meet(devices.memory_range(x), range_) for x in read if x.size)
+            if in_place is not None and devices.is_device_array(in_place):
+                meets = _ranges_meet(devices.memory_range(in_place), range_)
+                same = devices.memory_range(in_place) == range_ and _same_layout(in_place, out)
+                overlapping = overlapping or (meets and not same)
+            if not overlapping and out.dtype == dtype:
+                return out
+        return devices.empty_array(self.queue, shape, dtype, order, self.allocator)
+
+    def bind(self, arrays):
+        """name → Bound; the arrays' pending events are added to what the launch waits for."""
+        bound = {}
+        for name, array in arrays.items():
+            if devices.is_device_array(array):
+                if array.base_data is None:
+                    raise ArgumentError(f"operand {name} of shape {array.shape} has no memory")
+                self.wait_for += array.events
+                self._arrays.append(array)
+                bound[name] = Bound(ArrayView.of(array), array.base_data)
+            else:
+                packed = np.ascontiguousarray(array)
+                bound[name] = Bound(ArrayView.of(packed, 0), self.device.upload(packed))
+        return bound
+
+    def finish(self, event, keep):
+        """Hand the event to every array, and hold all memory until it is complete."""
+        for array in {id(x): x for x in self._arrays}.values():
+            array.add_event(event)
+        _hold(event, (keep, tuple(self._arrays)))
+
+
+# ---- keeping memory alive -------------------------------------------------------------------
+
+_pending = deque()
+_pending_lock = threading.Lock()
+
+
+def _hold(event, things):
+    """Keep `things` until `event` is complete; those of finished events are let go now."""
+    with _pending_lock:
+        _pending.append((event, things))
+        for _ in range(len(_pending)):
+            held = _pending.popleft()
+            if not devices.is_complete(held[0]):
+                _pending.append(held)
+
+
+# ---- facts about arrays ---------------------------------------------------------------------
+
+
+def _bytes_at(address, size, writable=False):
+    import ctypes
+
+    memory = (ctypes.c_ubyte * size).from_address(address)
+    return memory if writable else memoryview(memory).toreadonly()
+
+
+def _overlap(one, other):
+    return one[1] and other[1] and one[0] < other[0] + other[1] and other[0] < one[0] + one[1]
+
+
+def _ranges_meet(one, other):
+    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
+
+
+def _same_layout(x, y):
+    return x.shape == y.shape and x.strides == y.strides and x.dtype == y.dtype
+
+
+def _repeats(array):
+    """True if two elements of the array may share memory."""
+    reach = 0
+    for stride, extent in sorted(
+        (abs(s), n) for n, s in zip(array.shape, array.strides, strict=True) if n > 1
+    ):
+        if stride < reach + array.dtype.itemsize:
+            return True
+        reach += stride * (extent - 1)
+    return False
+
+
+def host_array(x, what):
+    """x as a NumPy array that has kernels here; DtypeError, ArgumentError."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise DtypeError(
+            f"{what} is a masked array, and a product that ignores the mask would be wrong; use "
+            "np.ma.dot, or fill it first (x.filled(0))"
+        )
+    try:
+        array = np.asarray(x)
+    except ValueError as error:  # ragged nested lists
+        raise ArgumentError(f"{what} is no array: {error}") from None
+    element_type(array.dtype)
+    return normalised(array)
+
+
+def common_queue(arrays, queue, device):
+    """The queue for a call on pyopencl arrays; DeviceError if they cannot share one."""
+    if queue is not None:
+        devices.check_queue(queue)
+    queues = [x.queue for x in arrays if x.queue is not None]
+    chosen = queue if queue is not None else (queues[0] if queues else None)
+    if chosen is None:
+        raise ArgumentError(
+            "the pyopencl arrays have no queue; pass queue=, or use array.with_queue(queue)"
+        )
+    for x in arrays:
+        if x.context != chosen.context:
+            raise DeviceError(
+                "the arrays live in different OpenCL contexts, between which memory cannot be "
+                f"shared: {x.context} and {chosen.context}; copy one with .get() and to_device"
+            )
+    if device is not None and device.cl_device != chosen.device:
+        raise DeviceError(
+            f"device={device.profile.title} disagrees with the arrays' queue, which is on "
+            f"{chosen.device.name.strip()}; leave device out, or move the arrays"
+        )
+    return chosen

@@ -1,0 +1,171 @@
+"""The oracle: what a product must be, and how far a result may be from it.
+
+Integers and bool: exact, wrapping as NumPy's do. Floating point: evaluated in a wider type than
+the kernel's, with the componentwise bound
+
+    |result - exact| <= f * u * (|alpha| |A| |B| + …) + output rounding,
+    f = min(gamma_K / u, 6 sqrt(K)) for real numbers (Higham, Accuracy and Stability of
+    Numerical Algorithms, ch. 3; the second term is what rounding errors of random sign reach).
+
+A float32 BLAS is never the oracle. The formula's other owner is `kernels/parts/store.mako`.
+"""
+
+import math
+
+import numpy as np
+
+from clmatmul.element_types import COMPUTE_TYPES, element_type, numpy_dtype
+
+# An activation may stretch an error by its largest slope, and evaluates exp, tanh or erf with
+# some units in the last place of its own.
+_SLOPE = {"none": 1.0, "relu": 1.0, "sigmoid": 0.25, "tanh": 1.0, "silu": 1.1, "gelu": 1.13,
+          "gelu_tanh": 1.13}  # fmt: skip
+_FUNCTION_ULPS = 16.0
+
+
+def wide_type(compute):
+    """The NumPy dtype in which the oracle evaluates a product that accumulates in `compute`."""
+    kind = COMPUTE_TYPES[compute].kind
+    wide = {"float32": np.float64, "float64": np.longdouble,
+            "complex64": np.complex128, "complex128": np.clongdouble}  # fmt: skip
+    return np.dtype(wide[compute]) if kind in ("real", "complex") else None
+
+
+def evaluate(a, b, *, compute, result, out, alpha=1, beta=0, c=None, epilogue=None):
+    """The formula of problem.py in wide arithmetic, *before* the rounding to `out`.
+
+    a: (…, m, k), b: (…, k, n), c and the epilogue's arrays broadcast to (…, m, n); `epilogue` is
+    a dict of arrays bias, residual, row_scale (…, m, 1), col_scale (…, 1, n) and the activation's
+    name. compute, result, out: names of the accumulator, of the product's dtype and of the
+    output's. Integer and bool results come back in `out`'s dtype, others in the wide one.
+    """
+    epilogue = dict(epilogue or {})
+    activation = epilogue.pop("activation", "none")
+    wide = wide_type(compute) or numpy_dtype(result)
+    with np.errstate(all="ignore"):
+        terms = []
+        if alpha != 0 and a.shape[-1]:
+            product = np.matmul(a.astype(wide), b.astype(wide))
+            product = _times(product, alpha, wide)
+            for scale in ("row_scale", "col_scale"):
+                if scale in epilogue:
+                    product = product * epilogue[scale].astype(wide)
+            terms.append(product)
+        if beta != 0:
+            terms.append(_times(c.astype(wide), beta, wide))
+        if "bias" in epilogue:
+            terms.append(epilogue["bias"].astype(wide))
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        shape = batch + (a.shape[-2], b.shape[-1])
+        value = np.zeros(shape, wide)
+        for i, term in enumerate(terms):
+            # The first term is copied, not added to zero, which would turn -0 into 0.
+            value = np.broadcast_to(term, shape) if i == 0 else value + term
+        value = apply_activation(value, activation)
+        if "residual" in epilogue:
+            value = value + epilogue["residual"].astype(wide)
+        if wide_type(compute) is None:
+            return value.astype(numpy_dtype(out))
+        return np.asarray(value)
+
+
+def apply_activation(x, name):
+    """The activation in x's own (wide) type; at -inf, silu and gelu are their limit, -0."""
+    if name == "none":
+        return x
+    if name == "relu":
+        return np.where(x < 0, np.zeros_like(x), x)
+    if name == "sigmoid":
+        return 1 / (1 + np.exp(-x))
+    if name == "tanh":
+        return np.tanh(x)
+    if name == "silu":
+        value = x / (1 + np.exp(-x))
+    elif name == "gelu_tanh":
+        u = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+        value = x / (1 + np.exp(-2 * u))
+    elif name == "gelu":
+        erfc = np.frompyfunc(math.erfc, 1, 1)
+        value = 0.5 * x * erfc(-x.astype(np.float64) / math.sqrt(2)).astype(x.dtype)
+    return np.where(np.isneginf(x), np.full_like(x, -0.0), value)
+
+
+def round_to(value, out):
+    """The wide value rounded once to the output's dtype."""
+    with np.errstate(all="ignore"):
+        return value.astype(numpy_dtype(out))
+
+
+def allowed_error(a, b, value, *, compute, out, alpha=1, beta=0, c=None, epilogue=None):
+    """Componentwise bound for floating-point results, in float64: |result - value| <= it.
+
+    `value` is what `evaluate` gave. Infinite where the bound itself overflows.
+    """
+    epilogue = dict(epilogue or {})
+    activation = epilogue.pop("activation", "none")
+    u = COMPUTE_TYPES[compute].unit_roundoff
+    k = a.shape[-1]
+    terms = 2 * k if COMPUTE_TYPES[compute].kind == "complex" else k
+    gamma = terms / (1 - terms * u)
+    factor = min(gamma, 6 * math.sqrt(terms)) if k else 0.0
+    with np.errstate(all="ignore"):
+        scale = np.zeros(value.shape)
+        size = np.zeros(value.shape)  # of everything that is added up
+        if alpha != 0 and k:
+            product = np.matmul(_magnitude(a), _magnitude(b)) * abs(alpha)
+            for name in ("row_scale", "col_scale"):
+                if name in epilogue:
+                    product = product * _magnitude(epilogue[name])
+            scale = scale + factor * product
+            size = size + product
+        if beta != 0:
+            size = size + abs(beta) * _magnitude(c)
+        for name in ("bias", "residual"):
+            if name in epilogue:
+                size = size + _magnitude(epilogue[name])
+        # alpha, beta, scales and additions each round a few times more
+        bound = u * (scale + 8 * size) * _SLOPE[activation]
+        if activation not in ("none", "relu"):
+            bound = bound + u * _FUNCTION_ULPS * np.abs(value).astype(np.float64)
+        epsilon, smallest = _float_info(out)
+        return bound + epsilon * np.abs(value).astype(np.float64) + smallest
+
+
+def error_ratio(result, value, allowed):
+    """Largest |result - value| / allowed; inf if NaNs or infinities are not where they belong."""
+    with np.errstate(all="ignore"):
+        wide = result.astype(value.dtype)
+        expected = round_to(value, result.dtype.name).astype(value.dtype)
+        # A finite value may still round to infinity in a narrow output type.
+        special = ~np.isfinite(value) | ~np.isfinite(expected)
+        same = (wide == expected) | (np.isnan(wide) & np.isnan(expected))
+        if not np.all(same[special]):
+            return math.inf
+        error = np.abs(wide - value)[~special].astype(np.float64)
+        bound = allowed[~special]
+        if error.size == 0:
+            return 0.0
+        if np.any(np.isnan(error)):
+            return math.inf
+        return float(np.max(error / bound))
+
+
+def _times(x, factor, wide):
+    if isinstance(factor, (int, np.integer)) and wide.kind in "iu":
+        factor = np.array(factor % 2 ** (8 * wide.itemsize), dtype=f"u{wide.itemsize}").astype(wide)
+        return x * factor
+    return x if factor == 1 else x * np.asarray(factor).astype(wide)
+
+
+def _magnitude(x):
+    if element_type(x.dtype).kind == "complex":
+        return np.abs(x.real).astype(np.float64) + np.abs(x.imag).astype(np.float64)
+    return np.abs(x.astype(np.float64))
+
+
+def _float_info(name):
+    """(epsilon, smallest subnormal) of an output type; of its real part if it is complex."""
+    if name == "bfloat16":
+        return 2.0**-7, 2.0**-133
+    info = np.finfo(np.dtype(name).type(0).real.dtype)
+    return float(info.eps), float(info.smallest_subnormal)

@@ -1,0 +1,135 @@
+"""Walks the line for a problem: ranked choices, the first that builds and proves itself.
+
+A choice that does not build, exceeds the built kernel's own limits or fails its first-use check
+is reported once, remembered, and the next one serves. Executables are kept in a bounded cache.
+"""
+
+import logging
+import os
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import platformdirs
+
+from clmatmul.choose import Choice, choose
+from clmatmul.database import TuningDatabase, device_slug, read_records
+from clmatmul.errors import BuildError, ConfigError, DatabaseError, LaunchError, VerificationError
+from clmatmul.executable import Executable, build
+from clmatmul.plan import make_plan
+from clmatmul.trial import first_use_check
+
+_log = logging.getLogger("clmatmul")
+_MAX_ROUTES = 512
+_FAILURES = (BuildError, LaunchError, VerificationError, ConfigError)
+
+
+@dataclass(frozen=True)
+class Route:
+    """What serves a problem: the choice, its executable, and what was passed over and why."""
+
+    choice: Choice
+    executable: Executable
+    passed_over: tuple = ()  # (Choice, reason)
+
+
+_lock = threading.Lock()
+_routes = OrderedDict()
+_failed = {}
+
+
+def find_route(device, problem, forced=None, memory_limit=None):
+    """The Route for a problem on a device.
+
+    forced: a configuration (TileConfig or its text) that must serve, or the error says why not.
+    memory_limit: bytes of workspace that a choice may use.
+    """
+    key = (id(device), problem, forced, memory_limit)
+    with _lock:
+        held = _routes.get(key)
+        if held is not None and held.executable.device is device:
+            _routes.move_to_end(key)
+            return held
+    route = _walk(device, problem, forced, memory_limit)
+    with _lock:
+        _routes[key] = route
+        while len(_routes) > _MAX_ROUTES:
+            _routes.popitem(last=False)
+    return route
+
+
+def _walk(device, problem, forced, memory_limit):
+    database = None if forced is not None else database_of(device.profile.key)
+    passed_over = []
+    for choice in choose(problem, device.profile, database, forced):
+        failure_key = (device.profile.key, choice.config, problem.kind)
+        reason = _failed.get(failure_key)
+        if reason is None:
+            try:
+                plan = make_plan(problem, device.profile, choice.config)
+                _check_memory(plan, memory_limit)
+                executable = build(device, plan)
+                if os.environ.get("CLMATMUL_VERIFY", "1") != "0":
+                    first_use_check(device, plan, executable)
+                return Route(choice, executable, tuple(passed_over))
+            except _FAILURES as error:
+                if forced is not None:
+                    raise
+                reason = str(error).splitlines()[0]
+                if not isinstance(error, ConfigError):
+                    _failed[failure_key] = reason
+                    _log.warning("%s is passed over: %s", choice.config, reason)
+        passed_over.append((choice, reason))
+    reasons = "\n".join(f"  {choice}: {reason}" for choice, reason in passed_over)
+    raise LaunchError(f"no kernel could serve {problem} on {device.profile.title}:\n{reasons}")
+
+
+def _check_memory(plan, limit):
+    if limit is not None and plan.workspace_bytes > limit:
+        raise ConfigError(
+            plan.config, [f"workspace <= memory_limit: {plan.workspace_bytes} > {limit} bytes"]
+        )
+
+
+def forget():
+    """Drop remembered routes, failures and databases: the next call chooses afresh."""
+    with _lock:
+        _routes.clear()
+        _failed.clear()
+        database_of.cache_clear()
+
+
+def tuning_folder():
+    """Where this user's tuning records live: CLMATMUL_DB, or the user's data folder."""
+    chosen = os.environ.get("CLMATMUL_DB")
+    return Path(chosen or platformdirs.user_data_dir("clmatmul", appauthor=False)) / "tuning"
+
+
+def best_file(device_key):
+    """The small file of best records that products read."""
+    return tuning_folder() / f"{device_slug(device_key)}.best.jsonl"
+
+
+@cache
+def database_of(device_key):
+    """The TuningDatabase of a device, read once a process; an unreadable file is reported."""
+    try:
+        user = read_records(best_file(device_key))
+    except DatabaseError as error:
+        _log.warning("%s; untuned choices are used", error)
+        user = []
+    user = [record for record in user if record.device == device_key]
+    return TuningDatabase(user, [x for x in _shipped() if x.device == device_key])
+
+
+@cache
+def _shipped():
+    records = []
+    for file in resources.files("clmatmul").joinpath("shipped").iterdir():
+        if file.name.endswith(".jsonl"):
+            with resources.as_file(file) as path:
+                records += read_records(path)
+    return tuple(records)

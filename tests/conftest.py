@@ -1,0 +1,49 @@
+"""Fixtures: the device under test, and records of what a numeric test is about."""
+
+import os
+import tempfile
+import zlib
+
+# Caches and records of other runs must not decide what is tested. Set before clmatmul is used.
+_scratch = tempfile.mkdtemp(prefix="clmatmul-tests-")
+os.environ.setdefault("CLMATMUL_CACHE_DIR", os.path.join(_scratch, "cache"))
+os.environ.setdefault("CLMATMUL_DB", os.path.join(_scratch, "data"))
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+
+from clmatmul import selection  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def device():
+    """The open device under test: CLMATMUL_DEVICE, or the default."""
+    return selection.resolve()
+
+
+@pytest.fixture
+def rng(request):
+    """Random numbers that differ from test to test but not from run to run."""
+    return np.random.default_rng(zlib.crc32(request.node.name.encode()))
+
+
+@pytest.fixture
+def about(record_property):
+    """about(family, variant): what a numeric test is about, for the conformance matrix."""
+
+    def record(family, variant="any"):
+        record_property("family", family)
+        record_property("variant", variant)
+
+    return record
+
+
+def skip_without_fp64(device, *dtypes):
+    """Skip where the device has no float64 and one of the dtypes needs it."""
+    from clmatmul.element_types import element_type, product_type
+
+    needed = any(element_type(d).needs_fp64 for d in dtypes)
+    if len(dtypes) > 1:
+        needed = needed or element_type(product_type(dtypes[0], dtypes[1])).needs_fp64
+    if needed and not device.profile.fp64:
+        pytest.skip("the device has no float64")

@@ -1,0 +1,64 @@
+"""Problem kinds for the numeric suite, and the configurations of a variant that are tested."""
+
+from dataclasses import replace
+
+from clmatmul.config import TileConfig
+from clmatmul.element_types import ELEMENT_TYPES, product_type
+from clmatmul.problem import OperandKind, ProblemKind
+from clmatmul.variants import load_variant
+
+DTYPES = ("float32", "float64", "complex64", "complex128", "int8", "uint8", "int16", "uint16",
+          "int32", "uint32", "int64", "uint64", "bool", "float16", "bfloat16")  # fmt: skip
+ORDERS = {"N": "row", "T": "column", "S": "strided"}
+
+
+def plain_kind(dtype="float32", layout="NN", out="N", **changes):
+    """The kind of a plain product of one dtype; layout letters N, T and S."""
+    result = product_type(_np(dtype), _np(dtype)).name
+    kind = ProblemKind(
+        a=OperandKind(dtype, ORDERS[layout[0]], 1),
+        b=OperandKind(dtype, ORDERS[layout[1]], 1),
+        out=OperandKind(result, ORDERS[out], 1),
+        c=None, alpha="one", beta="zero", bias=None, residual=None, row_scale=None,
+        col_scale=None, activation="none", compute=ELEMENT_TYPES[result].compute, result=result,
+        reproducible=False, batch_rank=0, index="int",
+    )  # fmt: skip
+    return replace(kind, **changes)
+
+
+def mixed_kind(a, b, layout="NN", **changes):
+    """The kind of a product of two dtypes."""
+    result = product_type(_np(a), _np(b)).name
+    kind = plain_kind(result, layout)
+    return replace(
+        kind,
+        a=replace(kind.a, dtype=a),
+        b=replace(kind.b, dtype=b),
+        out=replace(kind.out, dtype=result),
+        result=result,
+        compute=ELEMENT_TYPES[result].compute,
+        **changes,
+    )
+
+
+def small_config(name):
+    """A configuration whose tiles are small, rectangular and all different, if it has tiles.
+
+    A variant may name its own in the header's TEST_CONFIGS; else the default is used.
+    """
+    return test_configs(name)[0]
+
+
+def test_configs(name):
+    variant = load_variant(name)
+    listed = variant.header.get("TEST_CONFIGS") or [variant.header["DEFAULT"]]
+    return [TileConfig.of(name, **values) for values in listed]
+
+
+test_configs.__test__ = False
+
+
+def _np(name):
+    from clmatmul.element_types import numpy_dtype
+
+    return numpy_dtype(name)

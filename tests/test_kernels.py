@@ -1,0 +1,328 @@
+"""The contract of a product, for every variant: found in kernels/, so a new file is tested too.
+
+Four layers (clmatmul/cases.py): exact, one-hot, bounds, special values; sizes come from each
+variant's own parameters.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import skip_without_fp64
+from kinds import DTYPES, mixed_kind, plain_kind, small_config, test_configs
+
+from clmatmul.cases import edge_sizes, make_case
+from clmatmul.errors import ConfigError
+from clmatmul.trial import check_case, check_sizes
+from clmatmul.variants import load_variant, variant_names
+
+pytestmark = pytest.mark.numeric
+VARIANTS = variant_names()
+LAYOUTS = ("NN", "NT", "TN", "TT")
+
+
+def served(device, variant, kind):
+    """Skip where the variant is not offered, with its own reason."""
+    dtypes = [kind.a.dtype, kind.b.dtype, kind.out.dtype]
+    skip_without_fp64(device, *dtypes)
+    if kind.needs_fp64 and not device.profile.fp64:
+        pytest.skip("the device has no float64")
+    reasons = load_variant(variant).unmet(kind, device.profile)
+    if reasons:
+        pytest.skip(reasons[0])
+
+
+def check(device, config, kind, size, data, rng, **keywords):
+    case = make_case(kind, *size, data, rng, **keywords)
+    try:
+        verdict = check_case(device, config, case)
+    except ConfigError as error:
+        if size == (1, 1, 1) or "reproducible" in str(error):
+            return None
+        raise
+    assert verdict.fault is None, f"{config} {kind.key} {size} {data}: {verdict.fault}"
+    return verdict
+
+
+@pytest.mark.tiny
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_dtype(device, about, rng, variant, dtype):
+    """Every dtype: each element proves its address, and sums are exact."""
+    about("dtype", variant)
+    kind = plain_kind(dtype)
+    served(device, variant, kind)
+    config = small_config(variant)
+    for size in check_sizes(config):
+        for data in ("ids_a", "ids_b", "exact"):
+            check(device, config, kind, size, data, rng)
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS, "SS", "ST"])
+@pytest.mark.parametrize("out", "NTS")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_layout(device, about, rng, variant, layout, out):
+    """All transposes and strided operands, into row-major, column-major and strided outputs."""
+    about("layout", variant)
+    kind = plain_kind("float32", layout, out)
+    served(device, variant, kind)
+    config = small_config(variant)
+    for size in check_sizes(config):
+        for data in ("ids_a", "ids_b", "exact"):
+            check(device, config, kind, size, data, rng)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float64", "complex64", "complex128", "int32"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_layout_of_other_dtypes(device, about, rng, variant, dtype, layout):
+    about("layout", variant)
+    kind = plain_kind(dtype, layout)
+    served(device, variant, kind)
+    config = small_config(variant)
+    for data in ("ids_a", "exact"):
+        check(device, config, kind, check_sizes(config)[0], data, rng)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_edges(device, about, rng, variant):
+    """Every residue round the tile borders of m, n and k, drawn from the config itself."""
+    about("edges", variant)
+    kind = plain_kind("float32")
+    served(device, variant, kind)
+    config = small_config(variant)
+    values = config.values()
+    borders = {x: [v for p, v in values.items() if p.endswith(f"_{x}")] for x in "mnk"}
+    for m in edge_sizes(*borders["m"], limit=70):
+        for n in edge_sizes(*borders["n"], limit=70):
+            for k in edge_sizes(*borders["k"], limit=70):
+                check(device, config, kind, (m, n, k), "exact", rng)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_test_configuration(device, about, rng, variant):
+    """Each configuration that the variant lists for tests, and its default."""
+    about("configurations", variant)
+    kind = plain_kind("float32")
+    served(device, variant, kind)
+    for config in [*test_configs(variant), load_variant(variant).default]:
+        case = make_case(kind, 7, 9, 5, "exact", rng)
+        if load_variant(variant).reject(config, case.problem, device.profile):
+            continue
+        for size in check_sizes(config):
+            for data in ("ids_a", "ids_b", "exact"):
+                check(device, config, kind, size, data, rng)
+
+
+@pytest.mark.tiny
+@pytest.mark.parametrize("alpha", ["zero", "one", "general"])
+@pytest.mark.parametrize("beta", ["zero", "one", "general"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_alpha_beta(device, about, rng, variant, alpha, beta):
+    """C is poisoned with NaN where beta is 0, A and B where alpha is 0."""
+    about("alpha, beta", variant)
+    c = None if beta == "zero" else "float32"
+    kind = plain_kind("float32", alpha=alpha, beta=beta, c=c)
+    served(device, variant, kind)
+    config = small_config(variant)
+    for size in check_sizes(config):
+        check(device, config, kind, size, "exact", rng)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64", "complex128", "int8", "uint16", "int64",
+                                   "bool", "float16"])  # fmt: skip
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_alpha_beta_of_other_dtypes(device, about, rng, variant, dtype):
+    about("alpha, beta", variant)
+    kind = plain_kind(dtype, alpha="general", beta="general", c=dtype)
+    served(device, variant, kind)
+    config = small_config(variant)
+    check(device, config, kind, check_sizes(config)[0], "exact", rng)
+
+
+@pytest.mark.parametrize("alpha", [0.5, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("beta", [0.5, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_scalar_values(device, about, rng, variant, alpha, beta):
+    about("alpha, beta", variant)
+    kind = plain_kind("float32", alpha="general", beta="general", c="float32")
+    served(device, variant, kind)
+    config = small_config(variant)
+    size = check_sizes(config)[0]
+    check(device, config, kind, size, "exact", rng, scalars={"alpha": alpha, "beta": beta})
+
+
+@pytest.mark.parametrize("beta", ["zero", "general"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_terms(device, about, rng, variant, beta):
+    """k = 0 is a sum of nothing: beta * C."""
+    about("k = 0", variant)
+    c = None if beta == "zero" else "float32"
+    kind = plain_kind("float32", alpha="zero", beta=beta, c=c)
+    served(device, variant, kind)
+    config = small_config(variant)
+    m, n, _ = check_sizes(config)[0]
+    check(device, config, kind, (m, n, 0), "exact", rng)
+
+
+@pytest.mark.parametrize("dtypes", [
+    ("float32", "float64"), ("int32", "float32"), ("int8", "float32"), ("uint8", "int8"),
+    ("int64", "int32"), ("bool", "float32"), ("float16", "float32"), ("float32", "complex64"),
+    ("complex128", "float32"), ("uint32", "int32"), ("float16", "int8"), ("bool", "int16"),
+])  # fmt: skip
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_mixed_dtypes(device, about, rng, variant, dtypes):
+    """Operands are widened in the kernel's loads."""
+    about("mixed dtypes", variant)
+    kind = mixed_kind(*dtypes)
+    served(device, variant, kind)
+    config = small_config(variant)
+    for data in ("ids_a", "exact"):
+        check(device, config, kind, check_sizes(config)[0], data, rng)
+
+
+@pytest.mark.parametrize("out", ["float64", "float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_output_type(device, about, rng, variant, out):
+    """One rounding, to the output's type."""
+    about("output type", variant)
+    kind = plain_kind("float32")
+    kind = replace(kind, out=replace(kind.out, dtype=out))
+    served(device, variant, kind)
+    config = small_config(variant)
+    for data in ("exact", "random"):
+        check(device, config, kind, check_sizes(config)[0], data, rng)
+
+
+@pytest.mark.parametrize("out", ["int64", "float32", "float64", "complex64"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_integer_products_wrap_before_conversion(device, about, rng, variant, out):
+    about("output type", variant)
+    kind = plain_kind("int8")
+    kind = replace(kind, out=replace(kind.out, dtype=out))
+    served(device, variant, kind)
+    check(device, small_config(variant), kind, (5, 7, 9), "exact", rng)
+
+
+@pytest.mark.parametrize("sides", ["a", "b", "ab"])
+@pytest.mark.parametrize("layout", ["NN", "TT"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_conjugates(device, about, rng, variant, layout, sides):
+    about("conjugates", variant)
+    kind = plain_kind("complex64", layout)
+    for side in sides:
+        kind = replace(kind, **{side: replace(getattr(kind, side), conjugate=True)})
+    served(device, variant, kind)
+    config = small_config(variant)
+    check(device, config, kind, check_sizes(config)[0], "exact", rng)
+
+
+@pytest.mark.tiny
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_batches(device, about, rng, variant, rank):
+    about("batches", variant)
+    kind = plain_kind("float32", batch_rank=rank)
+    served(device, variant, kind)
+    config = small_config(variant)
+    for data in ("ids_a", "ids_b", "exact"):
+        check(device, config, kind, check_sizes(config)[0], data, rng)
+
+
+@pytest.mark.tiny
+@pytest.mark.parametrize("part", ["bias", "residual", "row_scale", "col_scale"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_epilogue_parts(device, about, rng, variant, part):
+    about("epilogue", variant)
+    kind = plain_kind("float32", batch_rank=1, **{part: "float32"})
+    served(device, variant, kind)
+    config = small_config(variant)
+    for size in check_sizes(config):
+        check(device, config, kind, size, "exact", rng)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_whole_epilogue(device, about, rng, variant, activation, dtype):
+    """All parts at once, in the formula's order, rounded once to another output type."""
+    about("epilogue", variant)
+    kind = plain_kind(
+        dtype, alpha="general", beta="general", c=dtype, bias="float32", residual=dtype,
+        row_scale="float32", col_scale=dtype, activation=activation,
+    )  # fmt: skip
+    served(device, variant, kind)
+    config = small_config(variant)
+    check(device, config, kind, check_sizes(config)[0], "random", rng,
+          scalars={"alpha": 0.125, "beta": 0.5})  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128", "float16"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_bound(device, about, rng, variant, dtype, record_property):
+    """Random data within the componentwise bound; the ratio is recorded as a drift alarm."""
+    about("bound", variant)
+    kind = plain_kind(dtype)
+    served(device, variant, kind)
+    config = small_config(variant)
+    worst = 0.0
+    for size in ((17, 19, 23), (33, 65, 300), (3, 5, 1500)):
+        verdict = check(device, config, kind, size, "random", rng)
+        worst = max(worst, verdict.error_ratio)
+    record_property("error_ratio", worst)
+    assert 0 <= worst <= 1
+
+
+@pytest.mark.tiny
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_special_values(device, about, rng, variant, dtype):
+    """NaN and infinity reach their own row or column, and no neighbour through padding."""
+    about("special values", variant)
+    kind = plain_kind(dtype)
+    served(device, variant, kind)
+    config = small_config(variant)
+    for size in check_sizes(config)[:2]:
+        for _ in range(3):
+            check(device, config, kind, size, "special", rng)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_wide_indices(device, about, rng, variant):
+    """The 64-bit form of every index."""
+    about("wide indices", variant)
+    kind = plain_kind("float32", index="long", batch_rank=1)
+    served(device, variant, kind)
+    config = small_config(variant)
+    for data in ("ids_a", "exact"):
+        check(device, config, kind, check_sizes(config)[0], data, rng)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_same_bits_every_time(device, about, rng, variant):
+    about("same bits", variant)
+    from clmatmul.trial import run_case
+
+    kind = plain_kind("float32")
+    served(device, variant, kind)
+    config = small_config(variant)
+    case = make_case(kind, 37, 41, 129, "random", rng)
+    first = run_case(device, config, case).tobytes()
+    assert all(run_case(device, config, case).tobytes() == first for _ in range(3))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_double_in_float32_kernels(variant, device):
+    """A device without float64 must be able to build them."""
+    from clmatmul.plan import make_plan, render
+
+    kind = plain_kind("float32", alpha="general", beta="general", c="float32", bias="float32",
+                      activation="gelu")  # fmt: skip
+    rng = np.random.default_rng(0)
+    case = make_case(kind, 9, 9, 9, "exact", rng)
+    if load_variant(variant).unmet(kind, device.profile):
+        pytest.skip("not offered on this device")
+    for source in render(make_plan(case.problem, device.profile, small_config(variant))):
+        code = [line.split("//")[0] for line in source.splitlines()]
+        assert "double" not in "\n".join(code)
+        assert "fp64" not in "\n".join(code)
