@@ -31,6 +31,7 @@ from clmatmul.errors import (
 from clmatmul.problem import Epilogue
 from clmatmul.selection import default_device, use_device
 from clmatmul.selection import list_devices as devices
+from clmatmul.self_check import selfcheck
 
 __version__ = "0.1.0"
 
@@ -41,5 +42,6 @@ __all__ = [
     "DeviceProfile", "DtypeError", "Epilogue", "LaunchError", "MatMul", "MatrixFileError",
     "MeasurementError", "NoDeviceError", "ShapeError", "TemplateError", "TileConfig",
     "UnsupportedError", "VerificationError", "default_device", "devices", "explain", "gemm",
-    "matmul", "scale", "use_device",
+    "matmul", "scale",
+    "selfcheck", "use_device",
 ]  # fmt: skip

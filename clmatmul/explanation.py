@@ -62,7 +62,7 @@ class Explanation:
         yield f"kind        {problem.kind.key}"
         yield f"device      {profile.title}"
         yield (
-            f"            {profile.kind} ({profile.family}), compute units {profile.compute_units}, "
+            f"            {profile.kind} ({profile.family}), {profile.compute_units} compute units, "
             f"local memory {profile.local_mem_bytes // 1024} KiB, work-groups up to "
             f"{profile.max_work_group_size}, float64 {'yes' if profile.fp64 else 'no'}"
         )
