@@ -59,13 +59,12 @@ def workspace(config, derived, problem, profile):
 
 def instruments(mode, config, derived, problem):
     if mode == "count":
-        # uint counters: reads of each element of A and B from global memory, reads that fell
-        # outside the matrices, and reads of local memory (tile of A, tile of B)
+        # uint counters: reads of each element of A and B from global memory, and of its staged
+        # copies from local memory; reads outside A and B, apart for each memory
+        of_a, of_b = problem.m * problem.k, problem.k * problem.n
         return dict(
-            a_loads=problem.m * problem.k,
-            b_loads=problem.k * problem.n,
-            padded_loads=2,
-            local_loads=2,
+            a_loads=of_a, b_loads=of_b, padded_loads=2,
+            a_local_loads=of_a, b_local_loads=of_b, padded_local_loads=2,
         )
     # accumulators: for each group and phase the two tiles, and the partial sums after it
     groups = tiles(problem.m, config.tile_m) * tiles(problem.n, config.tile_n)
@@ -181,10 +180,10 @@ ${trace.count_load("b", "inside", "term", "col", "n")}\
 
         // compute
         for (int i = 0; i < ${tile_k}; i++) {
-% if instrument == "count":
-            atomic_inc(&local_loads[0]);
-            atomic_inc(&local_loads[1]);
-% endif
+${trace.count_load("a", "first_row + local_row < m && first + i < k", "first_row + local_row",
+                   "first + i", "k", "local_")}\
+${trace.count_load("b", "first + i < k && first_col + local_col < n", "first + i",
+                   "first_col + local_col", "n", "local_")}\
             sum = multiply_add(tile_a[local_row * ${tile_k} + i],
                                tile_b[i * ${tile_n} + local_col], sum);
         }
