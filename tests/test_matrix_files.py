@@ -17,7 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from clmatmul import matrix_files, matrix_text
+from clmatmul import (
+    matrix_elements,
+    matrix_files,
+    matrix_npy,
+    matrix_sources,
+    matrix_text,
+    matrix_write,
+)
 from clmatmul.errors import ClmatmulError, MatrixFileError
 from clmatmul.matrix_files import (
     check_writable_target,
@@ -287,7 +294,7 @@ def test_latin1_header_is_only_a_header(here):
 
 
 def test_kinds_meet_across_blocks(here, monkeypatch):
-    monkeypatch.setattr(matrix_text, "_BLOCK_ELEMENTS", 2)
+    monkeypatch.setattr(matrix_elements, "_BLOCK_ELEMENTS", 2)
     for last in (5, 2**63, 1.5, 1j):
         rows = [[1, 2], [3, 4], [last, 6]]
         (here / "m.csv").write_text("\n".join(",".join(map(str, row)) for row in rows))
@@ -389,7 +396,7 @@ def test_files_that_cannot_be_read(here):
     (here / "f.csv").write_text("1\n")
     assert refusal("f.csv/x.csv") == "f.csv/x.csv: cannot be read: Not a directory"
     assert "embedded null" in refusal("a\0.csv")
-    for suffix in matrix_files.SUFFIXES:
+    for suffix in matrix_sources.SUFFIXES:
         (here / f"empty{suffix}").write_bytes(b"")
         assert refusal(f"empty{suffix}") == f"empty{suffix}: the file is empty"
     assert refusal("f.csv", key="a") == "f.csv: key='a' picks an array of an .npz file only"
@@ -588,12 +595,12 @@ def test_max_elements(here):
 
 def test_text_bounds(here, monkeypatch):
     (here / "m.csv").write_text("1,2\n" * 5)
-    monkeypatch.setattr(matrix_files, "MAX_TEXT_BYTES", 19)
+    monkeypatch.setattr(matrix_sources, "MAX_TEXT_BYTES", 19)
     assert refusal("m.csv") == "m.csv: 20 bytes, more than 19, the limit for text (use .npy)"
     assert refusal("-", stdin=io.BytesIO(b"1,2\n" * 5)) == (
         "standard input: more than 19 bytes, the limit for text"
     )
-    monkeypatch.setattr(matrix_files, "MAX_TEXT_BYTES", 2**30)
+    monkeypatch.setattr(matrix_sources, "MAX_TEXT_BYTES", 2**30)
     monkeypatch.setattr(matrix_files, "MAX_LINE_CHARACTERS", 10)
     monkeypatch.setattr(matrix_text, "MAX_LINE_CHARACTERS", 10)
     (here / "m.csv").write_text("1,2\n" + "1," * 10 + "1\n")
@@ -608,7 +615,7 @@ def test_no_memory_is_one_line(here, monkeypatch):
     def no_memory(*args):
         raise MemoryError
 
-    monkeypatch.setattr(matrix_files, "_read_into", no_memory)
+    monkeypatch.setattr(matrix_npy, "_read_into", no_memory)
     assert refusal("m.npy") == "m.npy: this machine has not enough memory for it"
 
 
@@ -669,7 +676,7 @@ def test_npz_bomb(here, monkeypatch):
     zeros = np.zeros((300, 300))
     np.savez_compressed("m.npz", a=zeros)
     assert same(read_matrix("m.npz"), zeros)  # small: harmless at any ratio
-    monkeypatch.setattr(matrix_files, "HARMLESS_BYTES", 2**16)
+    monkeypatch.setattr(matrix_sources, "HARMLESS_BYTES", 2**16)
     message = refusal("m.npz")
     assert message.startswith("m.npz:a: ")
     assert message.endswith(" when decompressed, more than 200 times, the limit")
@@ -772,7 +779,7 @@ def test_gzip_that_is_broken_or_a_bomb(here, monkeypatch):
     data = gzip.compress(text)
     (here / "m.mtx.gz").write_bytes(data)
     assert same(read_matrix("m.mtx.gz"), np.zeros((200, 200)))
-    monkeypatch.setattr(matrix_files, "HARMLESS_BYTES", 2**12)
+    monkeypatch.setattr(matrix_sources, "HARMLESS_BYTES", 2**12)
     assert refusal("m.mtx.gz") == (
         "m.mtx.gz: grows more than 200 times when decompressed, the limit"
     )
@@ -786,7 +793,7 @@ def test_scipy_missing_names_the_extra(here, monkeypatch):
     (here / "m.mtx").write_text(BANNER + "array real general\n1 1\n1\n")
     monkeypatch.setitem(sys.modules, "scipy", None)
     monkeypatch.setitem(sys.modules, "scipy.io", None)
-    monkeypatch.setattr(matrix_files.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(matrix_write.importlib.util, "find_spec", lambda name: None)
     advice = "m.mtx: Matrix Market files need scipy: pip install 'clmatmul[files]'"
     assert refusal("m.mtx") == advice
     with pytest.raises(MatrixFileError) as caught:
@@ -1131,8 +1138,8 @@ def test_failure_in_the_middle_keeps_the_old_file(here, monkeypatch, suffix, err
 
     if step == "write":
         monkeypatch.setattr(np.lib.format, "write_array", fail_after_some)
-        monkeypatch.setattr(matrix_files, "matrix_lines", lines)
-        monkeypatch.setattr(matrix_files, "_write_matrix_market", fail_after_some)
+        monkeypatch.setattr(matrix_write, "matrix_lines", lines)
+        monkeypatch.setattr(matrix_write, "write_matrix_market", fail_after_some)
     else:
         monkeypatch.setattr(os, step, fail)
     with pytest.raises(raised) as caught:
