@@ -97,20 +97,26 @@ def _aligned(texts: list[str]) -> list[str]:
 
 
 def prompt_matrix(
-    name: str, *, input: Callable[[str], str] | None = None, output=None
+    name: str,
+    *,
+    rows: int | None = None,
+    columns: int | None = None,
+    input: Callable[[str], str] | None = None,
+    output=None,
 ) -> np.ndarray:
     """Ask a person for a matrix: rows, columns, then the elements, one row a line.
 
-    name: what to call it. input: a function that returns one answer, by default the builtin; it is
-    called with an empty prompt, because the builtin prints prompts on standard output, where only
-    results belong. output: where questions and reasons go, by default standard error.
+    name: what to call it. rows, columns: what is known already, and is told instead of asked.
+    input: a function that returns one answer, by default the builtin; it is called with an empty
+    prompt, because the builtin prints prompts on standard output, where only results belong.
+    output: where questions and reasons go, by default standard error.
 
     Each answer is checked, and asked for again with the reason. Returns a 2-D array as
     parse_lines does. Raises MatrixFileError at the end of input.
     """
     ask = _Asker(name, input or builtins.input, output or sys.stderr)
-    rows = ask.size("rows", MAX_PROMPT_ELEMENTS)
-    columns = ask.size("columns", MAX_PROMPT_ELEMENTS // rows)
+    rows = ask.size("rows", MAX_PROMPT_ELEMENTS // (columns or 1), rows)
+    columns = ask.size("columns", MAX_PROMPT_ELEMENTS // rows, columns)
     texts: list[str] = []
     for number in range(1, rows + 1):
         texts.append(ask.row(number, columns, texts[:1]))
@@ -135,7 +141,10 @@ class _Asker:
             self.say("\n")
             raise MatrixFileError(f"{self.name}: the input ended before the matrix did") from None
 
-    def size(self, noun: str, limit: int) -> int:
+    def size(self, noun: str, limit: int, known: int | None) -> int:
+        if known is not None:
+            self.say(f"{self.name}: number of {noun}: {known}, as the other matrix needs it\n")
+            return known
         while True:
             text = self.answer(f"{self.name}: number of {noun}: ")
             if not re.fullmatch(r"\+?[0-9]{1,18}", text):
