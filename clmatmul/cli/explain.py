@@ -4,7 +4,7 @@ import argparse
 
 from clmatmul.api import explanation
 from clmatmul.cli.options import add_config, dtype_name
-from clmatmul.cli.output import print_json, print_text
+from clmatmul.cli.output import print_json, print_lines, print_text
 
 _LARGEST = 2**31
 
@@ -63,7 +63,7 @@ def run(arguments):
         sources = {"sources": list(found.sources)} if arguments.source else {}
         print_json("explain", {**found.to_dict(), **sources})
         return 0
-    print_text(found)
+    print_lines(found)
     if arguments.source:
         for source in found.sources:
             print_text(f"\n{source}")

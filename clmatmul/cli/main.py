@@ -20,6 +20,7 @@ from clmatmul.errors import (
     LaunchError,
     MeasurementError,
     NoDeviceError,
+    TemplateError,
     UnsupportedError,
     VerificationError,
 )
@@ -31,7 +32,7 @@ _EXIT_CODES = (
     (VerificationError, 5),
     (DatabaseError, 6),
     (ConfigError, 2),
-    ((BuildError, LaunchError, MeasurementError, DeviceError), 1),
+    ((BuildError, LaunchError, MeasurementError, DeviceError, TemplateError), 1),
 )
 USAGE = 2
 INTERRUPTED = 130

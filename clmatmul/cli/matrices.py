@@ -37,17 +37,25 @@ def _read(source, arguments):
     )
 
 
-def deliver(command, result, facts, arguments, note):
-    """Write or print a result. facts: what JSON says of it; note: the same for a person."""
+def deliver(command, result, facts, arguments):
+    """Write or print a result, with the facts about it in JSON or in a note for a person."""
     facts = {**facts, "shape": result.shape, "dtype": result.dtype.name}
     if arguments.output not in (None, "-"):
         write_matrix(arguments.output, result)
         facts["output"] = arguments.output
-        note = f"{arguments.output}: {note}"
     if arguments.json:
         print_json(command, facts if "output" in facts else {**facts, "result": result})
     elif "output" not in facts:
         print_matrix(result)
     if not arguments.quiet:
-        print_note(note)
+        print_note(_note(facts))
     return 0
+
+
+def _note(facts):
+    where = f"{facts['output']}: " if "output" in facts else ""
+    sizes = "×".join(map(str, facts["shape"])) or "a number,"
+    how = ""
+    if facts.get("config"):
+        how = f" in {facts['seconds'] * 1e3:.3g} ms by {facts['config']} [{facts['origin']}]"
+    return f"{where}{sizes} {facts['dtype']}{how}\non {facts['device']}"

@@ -64,16 +64,9 @@ def run(arguments):
     scalars = [arguments.alpha, _beta(arguments)]
     a, b, c = _wide_enough((a, b, c), scalars, arguments)
     device = resolve(arguments.device)
-    start = time.perf_counter()
-    result, choice = _product(a, b, c, scalars, device, arguments)
-    seconds = time.perf_counter() - start
-    facts = {
-        "device": device.profile.title,
-        "config": str(choice.config) if choice else None,
-        "origin": choice.origin if choice else None,
-        "seconds": seconds,
-    }
-    return deliver("multiply", result, facts, arguments, _note(result, facts))
+    result, facts = _product(a, b, c, scalars, device, arguments)
+    facts["device"] = device.profile.title
+    return deliver("multiply", result, facts, arguments)
 
 
 def _beta(arguments):
@@ -120,7 +113,7 @@ def _as(matrix, kind):
 
 
 def _product(a, b, c, scalars, device, arguments):
-    """(the product, its Choice); no Choice if there is no element to compute."""
+    """(the product, facts): what computed it, and the seconds that it took once it was built."""
     alpha, beta = scalars
     keywords = dict(
         c=c,
@@ -132,11 +125,9 @@ def _product(a, b, c, scalars, device, arguments):
     )
     if a.size and b.size:
         plan = MatMul(a, b, config=arguments.config, **keywords)
-        return np.asarray(plan(a, b, c=c)), plan.choice
-    return np.asarray(gemm(a, b, **keywords)), None
-
-
-def _note(result, facts):
-    sizes = "×".join(map(str, result.shape)) or "a number"
-    text = f"{sizes} {result.dtype} on {facts['device']} in {facts['seconds'] * 1e3:.3g} ms"
-    return f"{text} by {facts['config']} [{facts['origin']}]" if facts["config"] else text
+        start = time.perf_counter()
+        result = np.asarray(plan(a, b, c=c))
+        seconds = time.perf_counter() - start
+        config, origin = str(plan.config), plan.choice.origin
+        return result, {"config": config, "origin": origin, "seconds": seconds}
+    return np.asarray(gemm(a, b, **keywords)), {"config": None, "origin": None, "seconds": 0.0}

@@ -4,8 +4,10 @@ anywhere else they are plain text without any control character.
 
 import json
 import math
+import re
 import shutil
 import sys
+import textwrap
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +15,8 @@ import numpy as np
 from clmatmul.matrix_files import format_matrix, write_matrix
 
 SCHEMA = 1
-_NUMBER_CHARACTERS = 12  # of a shown element, its gap included
-_OTHER_LINES = 4  # of the screen: the command, the note, the next prompt
+_NARROWEST_COLUMN = 3  # of a shown matrix: one digit and the gap
+_OTHER_LINES = 5  # of the screen: the command, the note, the next prompt
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,27 @@ def on_terminal(stream=None):
 def print_text(text):
     """A result, as it is."""
     sys.stdout.write(f"{text}\n")
+
+
+def print_lines(text):
+    """Lines for people; on a terminal, lines that are too long go on below, indented."""
+    for line in str(text).splitlines():
+        print_text("\n".join(_fitted(line)))
+
+
+def _fitted(line):
+    width = shutil.get_terminal_size().columns
+    if not on_terminal() or len(line) <= width:
+        return [line]
+    label = re.match(r"\S+ {2,}", line)  # of a line of facts, such as `device      pthread`
+    indent = label.end() if label else len(line) - len(line.lstrip()) + 2
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=" " * min(indent, width // 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def print_table(table):
@@ -67,7 +90,11 @@ def _print_rich(table):
     from rich.text import Text
 
     drawn = RichTable(
-        box=box.SIMPLE_HEAD, title=table.title or None, title_justify="left", pad_edge=False
+        box=box.SIMPLE_HEAD,
+        title=table.title or None,
+        title_justify="left",
+        pad_edge=False,
+        show_edge=False,
     )
     for name in table.columns:
         drawn.add_column(name, justify="right" if name in table.right else "left", overflow="fold")
@@ -107,14 +134,12 @@ def print_matrix(array):
         write_matrix("-", array)
         return
     width, height = shutil.get_terminal_size()
-    wide = _NUMBER_CHARACTERS * (2 if array.dtype.kind == "c" else 1)
-    print_text(
-        format_matrix(
-            array.astype(np.float64) if array.dtype.kind == "V" else array,
-            max_rows=max(4, height - _OTHER_LINES),
-            max_columns=max(2, width // wide),
-        )
-    )
+    array = array.astype(np.float64) if array.dtype.kind == "V" else array  # bfloat16
+    for columns in range(width // _NARROWEST_COLUMN, 1, -1):
+        text = format_matrix(array, max_rows=height - _OTHER_LINES, max_columns=columns)
+        if max(map(len, text.splitlines())) <= width:
+            break
+    print_text(text)
 
 
 def print_note(text):

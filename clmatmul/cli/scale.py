@@ -1,7 +1,5 @@
 """`clmatmul scale FACTOR A`."""
 
-import time
-
 import clmatmul
 from clmatmul.cli.matrices import check_output, deliver, read_operands
 from clmatmul.cli.options import add_output, add_reading, number
@@ -21,15 +19,5 @@ def run(arguments):
     check_output(arguments)
     (matrix,) = read_operands([arguments.matrix], arguments)
     device = resolve(arguments.device)
-    start = time.perf_counter()
     result = clmatmul.scale(arguments.factor, matrix, device=device)
-    seconds = time.perf_counter() - start
-    sizes = "×".join(map(str, result.shape))
-    title = device.profile.title
-    return deliver(
-        "scale",
-        result,
-        {"device": title, "seconds": seconds},
-        arguments,
-        f"{sizes} {result.dtype} on {title}",
-    )
+    return deliver("scale", result, {"device": device.profile.title}, arguments)

@@ -1,6 +1,6 @@
 """`clmatmul selfcheck`: are the kernels right on this device?"""
 
-from clmatmul.cli.output import print_json, print_text
+from clmatmul.cli.output import print_json, print_lines
 from clmatmul.self_check import selfcheck
 
 _FAILED = 5
@@ -16,5 +16,5 @@ def run(arguments):
     if arguments.json:
         print_json("selfcheck", report.to_dict())
     else:
-        print_text(report)
+        print_lines(report)
     return 0 if report.ok else _FAILED
