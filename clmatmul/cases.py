@@ -14,7 +14,13 @@ import numpy as np
 
 from clmatmul import reference
 from clmatmul.element_types import COMPUTE_TYPES, ELEMENT_TYPES, numpy_dtype
-from clmatmul.problem import EPILOGUE_OPERANDS, EpilogueSpec, Operand, Problem
+from clmatmul.problem import (
+    EPILOGUE_OPERANDS,
+    MAX_ALIGNMENT,
+    EpilogueSpec,
+    Operand,
+    Problem,
+)
 
 DATA = ("exact", "ids_a", "ids_b", "random", "special")
 _GUARD_ELEMENTS = 67  # before and after the output: more than any vector, and odd
@@ -50,9 +56,9 @@ class Case:
     def judge(self, after):
         """(fault or None, error ratio) for the output's memory after the kernel ran."""
         out = self.memory["out"]
-        result = _like(after, out)
+        result = like(after, out)
         outside = np.ones(after.shape, bool)
-        _like(outside, out)[...] = False
+        like(outside, out)[...] = False
         changed = np.flatnonzero(outside & (_bits(after) != _bits(self.before)))
         if changed.size:
             return f"wrote {changed.size} elements outside the output, first at {changed[0]}", None
@@ -147,6 +153,48 @@ def make_case(kind, m, n, k, data, rng, scalars=None, batch=None, with_result=Tr
     if data == "special" and integral:
         raise ValueError("integers have no special values")
     return Case(problem, memory, scalars, data, before, value, allowed)
+
+
+def case_of(problem, rng):
+    """Operands that lie exactly as a problem's arrays do, with random values and no result.
+
+    For checks and times at the user's own size and strides. `out` is poisoned and has guard
+    zones round it; a dimension that repeats (stride 0) is one element in memory.
+    """
+    kind, memory = problem.kind, {}
+    for name, operand in problem.operands():
+        shape = problem.batch + {"a": (problem.m, problem.k), "b": (problem.k, problem.n)}.get(
+            name, (problem.m, problem.n)
+        )
+        strides = (*operand.batch_strides, operand.row_stride, operand.col_stride)
+        held = tuple(x if s else 1 for x, s in zip(shape, strides, strict=True))
+        if name in ("a", "b"):
+            values = _values(kind, name, held, "random", rng)
+        elif name == "out":
+            values = np.zeros(held, numpy_dtype(operand.dtype))
+        else:
+            values = _small(rng, held, operand.dtype, name)
+        memory[name] = _as_laid_out(values, shape, operand, name == "out")
+    _poison(memory["out"])
+    before = memory["out"].cells.copy()
+    return Case(problem, memory, _default_scalars(kind), "random", before, None, None)
+
+
+def _as_laid_out(values, shape, operand, guarded):
+    """Values in memory with an operand's own strides."""
+    strides = (*operand.batch_strides, operand.row_stride, operand.col_stride)
+    ends = [(x - 1) * s for x, s in zip(values.shape, strides, strict=True)]
+    before, after = -sum(min(e, 0) for e in ends), sum(max(e, 0) for e in ends)
+    unit = max(MAX_ALIGNMENT // values.itemsize, 1)
+    guard = _GUARD_ELEMENTS if guarded else 0
+    offset = -(-(guard + before) // unit) * unit
+    cells = np.zeros(offset + after + 1 + guard, values.dtype)
+    _fill_poison(cells)
+    memory = Memory(cells, None, offset, operand)
+    memory.view = like(cells, memory, values.shape)
+    memory.view[...] = values
+    memory.view = like(cells, memory, shape)
+    return memory
 
 
 def _problem(kind, m, n, k, batch, memory):
@@ -259,7 +307,7 @@ def _memory(values, kind, guard=0, pad=0):
         alignment=1 if kind is None else kind.alignment,
         conjugate=False if kind is None else kind.conjugate,
     )
-    memory.view = _like(cells, memory, shape)
+    memory.view = like(cells, memory, shape)
     memory.view[...] = values
     return memory
 
@@ -276,8 +324,8 @@ def _repeat(memory, have, want):
     )
 
 
-def _like(cells, memory, shape=None):
-    """The view of `cells` that corresponds to the matrix of `memory`."""
+def like(cells, memory, shape=None):
+    """The matrix of `memory` as it lies in `cells`, an array as long as the memory's own."""
     shape = memory.view.shape if shape is None else shape
     o = memory.operand
     strides = [s * cells.itemsize for s in (*o.batch_strides, o.row_stride, o.col_stride)]

@@ -5,6 +5,8 @@ record of each problem is copied to one small `best` file per device, which is a
 reads, laid over the records that the package ships. Paths, locks and times are handed in.
 """
 
+import contextlib
+import errno
 import hashlib
 import json
 import logging
@@ -17,10 +19,13 @@ from clmatmul.config import TileConfig
 from clmatmul.errors import ArgumentError, DatabaseError
 
 SCHEMA = 1
+# How a trial ended. too_slow: a part of the product took so long that the whole was not run;
+# unstable: two runs differed, or times that cannot be true.
 STATUSES = (
     "ok", "build_failed", "build_timeout", "launch_failed", "hang", "crash", "wrong_result",
-    "unstable",
+    "unstable", "too_slow",
 )  # fmt: skip
+_LOCK_SECONDS = 30
 _log = logging.getLogger("clmatmul")
 
 
@@ -51,6 +56,11 @@ class TuningRecord:
     def size(self):
         return (self.batch, self.m, self.n, self.k)
 
+    @property
+    def key(self):
+        """What the record is about: device, kind, size."""
+        return (self.device, self.kind, self.size)
+
     def to_json(self):
         """One line of JSON, with its schema number."""
         values = dict(vars(self))
@@ -62,7 +72,7 @@ class TuningRecord:
         """The inverse of to_json; ArgumentError if the line is no record of this schema."""
         try:
             values = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ArgumentError(f"not JSON: {error}") from None
         if not isinstance(values, dict) or values.pop("schema", None) != SCHEMA:
             raise ArgumentError(f"not a tuning record of schema {SCHEMA}")
@@ -74,14 +84,24 @@ class TuningRecord:
         return record
 
     def _check(self):
-        whole = all(isinstance(x, int) and 0 <= x < 2**63 for x in self.size)
         times = (self.median_ns, self.minimum_ns, self.spread_ns)
-        if not whole or self.status not in STATUSES:
+        if not all(_is_whole(x) for x in self.size) or self.status not in STATUSES:
             raise ArgumentError("not a tuning record: a size or the status is out of range")
-        if not all(t is None or (isinstance(t, (int, float)) and math.isfinite(t)) for t in times):
-            raise ArgumentError("not a tuning record: a time is no finite number")
+        if not all(t is None or _is_time(t) for t in times):
+            raise ArgumentError("not a tuning record: a time is no number of ns from 0 to 2^63")
+        if self.status == "ok" and not self.median_ns:
+            raise ArgumentError("not a tuning record: a trial that went well has a time")
         if not all(isinstance(x, str) for x in (self.device, self.kind, self.digest)):
             raise ArgumentError("not a tuning record: device, kind and digest are text")
+
+
+def _is_whole(x):
+    return isinstance(x, int) and not isinstance(x, bool) and 0 <= x < 2**63
+
+
+def _is_time(x):
+    # A comparison with NaN is false.
+    return isinstance(x, (int, float)) and not isinstance(x, bool) and 0 <= x < 2**63
 
 
 def read_records(path):
@@ -113,18 +133,62 @@ def read_records(path):
 
 
 def append_record(path, record):
-    """Append one record to a journal and force it to disk before returning."""
+    """Append one record to a journal and force it to disk before returning.
+
+    DatabaseError if that cannot be done; the record counts as made only once this returns.
+    """
+    path = Path(path)
     try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a+b") as journal:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = not path.exists()
+        with open(path, "a+b", buffering=0) as journal:
             # A process that was killed may have left half a line: do not lengthen it.
-            if journal.seek(0, os.SEEK_END) and _last_byte(journal) != b"\n":
-                journal.write(b"\n")
-            journal.write(record.to_json().encode() + b"\n")
-            journal.flush()
+            torn = journal.seek(0, os.SEEK_END) and _last_byte(journal) != b"\n"
+            data = (b"\n" if torn else b"") + record.to_json().encode() + b"\n"
+            # One write to a file opened for appending: lines of two processes do not mix.
+            if journal.write(data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(journal.fileno())
+        if fresh:
+            _sync_folder(path.parent)
     except OSError as error:
         raise DatabaseError(f"tuning journal {path} cannot be written: {error.strerror}") from None
+
+
+def check_writable(folder):
+    """DatabaseError unless files can be made in a folder, which is made too if it is missing."""
+    probe = Path(folder) / f".writable.{os.getpid()}.{os.urandom(4).hex()}"
+    try:
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise DatabaseError(
+            f"tuning database {folder} cannot be written: {error.strerror}; choose another place "
+            "with CLMATMUL_DB or --db"
+        ) from None
+
+
+def publish_best(path, records):
+    """Put records into a file of best records, in place of those about the same problem.
+
+    Under a lock, so that tuners of other problems lose nothing. DatabaseError.
+    """
+    from filelock import FileLock, Timeout
+
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock", timeout=_LOCK_SECONDS):
+            merged = {record.key: record for record in [*read_records(path), *records]}
+            lines = "".join(merged[key].to_json() + "\n" for key in sorted(merged))
+            replace_file(path, lines.encode())
+    except Timeout:
+        raise DatabaseError(
+            f"tuning database {path} was locked for {_LOCK_SECONDS} s by another process"
+        ) from None
+    except OSError as error:
+        raise DatabaseError(f"tuning database {path} cannot be written: {error.strerror}") from None
 
 
 def replace_file(path, data):
@@ -138,8 +202,22 @@ def replace_file(path, data):
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        _sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _sync_folder(folder):
+    """Force a folder's list of names to disk, where the system can do that.
+
+    Some network file systems refuse, and Windows has no such call: the file itself is safe.
+    """
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def device_slug(device_key):

@@ -1,19 +1,37 @@
 """One configuration put to the test: built, verified on poisoned memory, timed."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from clmatmul import cases, program_cache
+from clmatmul import cases, program_cache, reference
+from clmatmul import device as devices
+from clmatmul.choose import SAFE
 from clmatmul.element_types import COMPUTE_TYPES
-from clmatmul.errors import ConfigError, VerificationError
+from clmatmul.errors import (
+    BuildError,
+    ConfigError,
+    DeviceError,
+    LaunchError,
+    MeasurementError,
+    TemplateError,
+    VerificationError,
+)
 from clmatmul.executable import build
-from clmatmul.measure import measure, rotation
+from clmatmul.measure import measure, measure_host, rotation, stated_peak
 from clmatmul.plan import make_plan
 
 _log = logging.getLogger("clmatmul")
 _CHECK_SEED = 20260101
+_CHECK_DATA = ("ids_a", "ids_b", "exact")
+_PART_FLOPS = 1e9  # a product larger than this is first run in part, to tell how long it takes
+# Multiply-adds that the oracle spends on a sample: a BLAS serves float64 alone.
+_SAMPLE_TERMS = {"float64": 4e8, "complex128": 1e8}
+_SAMPLE_TERMS_SLOW = 3e7
+_LEAST_LINES = 3
+_NOTE_LENGTH = 400
+_HOPELESS = 3  # times slower than the best: one run says enough
 
 
 @dataclass(frozen=True)
@@ -78,59 +96,263 @@ def first_use_check(device, plan, executable):
     keys = [program.key for program in executable.programs]
     if all(program_cache.is_verified(key) for key in keys):
         return
-    rng = np.random.default_rng(_CHECK_SEED)
-    for data in ("ids_a", "ids_b", "exact"):
-        for m, n, k in check_sizes(plan.config):
-            case = cases.make_case(plan.kind, m, n, k, data, rng)
-            try:
-                verdict = check_case(device, plan.config, case)
-            except ConfigError:
-                continue  # this size is none that the configuration serves
-            if verdict.fault:
-                raise VerificationError(
-                    f"{plan.config} on {device.profile.title} failed its first-use check "
-                    f"({m}×{n}×{k}, {data}): {verdict.fault}"
-                )
+    fault = _border_fault(device, plan.config, plan.kind)
+    if fault:
+        raise VerificationError(
+            f"{plan.config} on {device.profile.title} failed its first-use check ({fault})"
+        )
     for key in keys:
         program_cache.mark_verified(key)
 
 
-def time_plan(device, executable, *, runs=5, min_seconds=0.0, max_seconds=60.0, peak_flops=None,
-              seed=0):  # fmt: skip
-    """Measure a built plan at its own size with random data in rotated device buffers."""
-    plan = executable.plan
-    problem = plan.problem
-    queue = device.profiling_queue()
-    rng = np.random.default_rng(seed)
-    case = cases.make_case(
-        problem.kind,
-        problem.m,
-        problem.n,
-        problem.k,
-        "random",
-        rng,
-        batch=problem.batch,
-        with_result=False,
-    )
-    total = sum(x.cells.nbytes for x in case.memory.values())
-    sets = rotation(total, device.profile.cache_bytes, device.profile.global_mem_bytes // 8)
-    operands = [
-        {name: (device.upload(x.cells), x.offset) for name, x in case.memory.items()}
-        for _ in range(sets)
-    ]
-    compute = COMPUTE_TYPES[problem.compute]
-    scalars = {name: kernel_scalar(value, compute) for name, value in case.scalars.items()}
-    kept = []
+@dataclass(frozen=True)
+class Trial:
+    """What came of one configuration at one problem. Times in ns, of the device's events.
 
-    def run(i):
-        events = []
-        event, keep = executable(queue, operands[i % sets], scalars, record=events)
-        kept[:] = [keep]
-        return events[0], event
+    status: one of database.STATUSES. error_ratio: error ÷ allowed error at the problem's size.
+    """
 
+    config: object
+    status: str
+    median_ns: float | None = None
+    minimum_ns: float | None = None
+    spread_ns: float | None = None
+    samples: int = 0
+    error_ratio: float | None = None
+    note: str = ""
+
+
+class Workload:
+    """Operands of one problem on a device, laid out as the problem's own, and what must come out.
+
+    Made once and used by every configuration that is tried. sampled: False leaves the oracle
+    out, for timing alone.
+    """
+
+    def __init__(self, device, problem, seed=0, sampled=True):
+        self.device = device
+        self.problem = problem
+        rng = np.random.default_rng(seed)
+        self.case = cases.case_of(problem, rng)
+        self.sample = Sample(self.case, rng) if sampled else None
+        total = sum(x.cells.nbytes for x in self.case.memory.values())
+        profile = device.profile
+        count = rotation(total, profile.cache_bytes, profile.global_mem_bytes // 8)
+        self._sets = [
+            {name: (device.upload(x.cells), x.offset) for name, x in self.case.memory.items()}
+            for _ in range(count)
+        ]
+        compute = COMPUTE_TYPES[problem.compute]
+        self._scalars = {x: kernel_scalar(v, compute) for x, v in self.case.scalars.items()}
+
+    def runner(self, executable):
+        """run(i) → (first, last) events of one run, on the buffers of set i."""
+        queue = self.device.profiling_queue()
+        workspace = {x.name: self.device.allocate(x.bytes) for x in executable.plan.workspace}
+
+        def run(i):
+            events = []
+            operands = self._sets[i % len(self._sets)]
+            last, _ = executable(queue, operands, self._scalars, workspace=workspace, record=events)
+            return events[0], last
+
+        return run
+
+    def result(self, executable):
+        """The output's memory after one run into poison; VerificationError if an input changed."""
+        queue = self.device.queue()
+        first, memory = self._sets[0], self.case.memory
+        self.device.write(queue, first["out"][0], self.case.before)
+        devices.wait([self.runner(executable)(0)[1]])
+        after = np.empty_like(self.case.before)
+        self.device.read(queue, first["out"][0], after)
+        for name, x in memory.items():
+            if name != "out":
+                now = np.empty_like(x.cells)
+                self.device.read(queue, first[name][0], now)
+                if not np.array_equal(now.view(np.uint8), x.cells.view(np.uint8)):
+                    raise VerificationError(f"{executable.plan.config} changed its input {name}")
+        return after
+
+    def estimate_ns(self, config):
+        """How long the whole product takes, from a part of it; 0 if it is too small to matter."""
+        p = self.problem
+        if p.flops <= _PART_FLOPS:
+            return 0
+        name = max("mnk", key=lambda x: getattr(p, x))
+        part = replace(p, **{name: max(int(getattr(p, name) * _PART_FLOPS / p.flops), 1)})
+        run = self.runner(build(self.device, make_plan(part, self.device.profile, config)))
+        # Some runtimes compile once more for the first launch of a size: the second run tells.
+        part_ns = measure_host(lambda: devices.wait([run(0)[1]]), part.flops, runs=1).median_ns
+        return part_ns * p.flops / part.flops
+
+
+class Sample:
+    """Rows and columns of a case's result (all of it, if small), as the oracle has them."""
+
+    def __init__(self, case, rng):
+        self._case = case
+        p = case.problem
+        wide = reference.wide_type(p.compute)
+        terms = _SAMPLE_TERMS.get(wide.name if wide else "", _SAMPLE_TERMS_SLOW)
+        out = case.memory["out"]
+        outside = np.ones(out.cells.shape, bool)
+        cases.like(outside, out)[...] = False
+        self._outside = np.flatnonzero(outside)
+        self._floating = COMPUTE_TYPES[p.compute].kind in ("real", "complex")
+        count = p.batch_count
+        rows = _lines(p.m, terms / max(count * p.n * p.k, 1), rng)
+        self._parts = [self._part(rows, slice(None))]
+        if len(rows) < p.m:
+            cols = _lines(p.n, terms / max(count * p.m * p.k, 1), rng)
+            self._parts.append(self._part(slice(None), cols))
+
+    def _part(self, rows, cols):
+        """(index, value, allowed error or None) of the result's lines."""
+        p, memory = self._case.problem, self._case.memory
+        index = (..., rows, slice(None)) if isinstance(cols, slice) else (..., slice(None), cols)
+        a, b = memory["a"].view[..., rows, :], memory["b"].view[..., :, cols]
+        a = a.conj() if p.a.conjugate else a
+        b = b.conj() if p.b.conjugate else b
+        epilogue = {name: memory[name].view[index] for name, _ in p.epilogue.operands()}
+        scalars = self._case.scalars
+        fused = dict(
+            alpha={"zero": 0, "one": 1}.get(p.alpha, scalars["alpha"]),
+            beta={"zero": 0, "one": 1}.get(p.beta, scalars["beta"]),
+            c=memory["c"].view[index] if "c" in memory else None,
+            epilogue={**epilogue, "activation": p.epilogue.activation},
+            compute=p.compute,
+            out=p.out.dtype,
+        )
+        value = reference.evaluate(a, b, result=p.result, **fused)
+        if not self._floating:
+            return index, value, None
+        return index, value, reference.allowed_error(a, b, value, **fused)
+
+    def judge(self, after):
+        """The Verdict on the output's memory after a run: guards, poison, sampled lines."""
+        out = self._case.memory["out"]
+        changed = _bytes_of(after, self._outside) != _bytes_of(self._case.before, self._outside)
+        if changed.any():
+            at = self._outside[np.argwhere(changed)[0][0]]
+            return Verdict(f"wrote outside the output, at element {at} of its memory", None)
+        result = cases.like(after, out)
+        if self._floating and np.isnan(result).any():
+            return Verdict("left elements of the output unwritten, or wrote NaN", None)
+        worst = 0.0
+        for index, value, allowed in self._parts:
+            if allowed is None:
+                wrong = result[index] != reference.round_to(value, result.dtype.name)
+                if wrong.any():
+                    return Verdict(f"{int(wrong.sum())} of {wrong.size} elements are wrong", None)
+                continue
+            worst = max(worst, reference.error_ratio(result[index], value, allowed))
+        if not worst <= 1:
+            return Verdict(f"error is {worst:.3g} times what is allowed", worst)
+        return Verdict(None, worst)
+
+
+def _lines(extent, affordable, rng):
+    """Which rows (or columns) to check: all, or the first, the last and some between."""
+    count = min(max(int(affordable), _LEAST_LINES), extent)
+    if count == extent:
+        return np.arange(extent)
+    between = rng.choice(np.arange(1, extent - 1), count - 2, replace=False)
+    return np.sort(np.concatenate(([0, extent - 1], between)))
+
+
+def _bytes_of(cells, index):
+    return cells.view(np.uint8).reshape(-1, cells.itemsize)[index]
+
+
+def try_config(device, workload, config, *, entered=lambda state: None, best_ns=None,
+               slowest_ns=None):  # fmt: skip
+    """The Trial of one configuration: build, first launch, verification, timing, in this order.
+
+    entered: told each of 'build', 'launch', 'verify', 'time' as it begins. best_ns: time of the
+    best so far; one that is far behind is timed by a single run. slowest_ns: not run at full
+    size if it would take longer than this.
+    """
+    problem = workload.problem
+
+    def failed(status, error):
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return Trial(config, status, note=lines[0][:_NOTE_LENGTH])
+
+    try:
+        entered("build")
+        executable = build(device, make_plan(problem, device.profile, config))
+        entered("launch")
+        fault = _border_fault(device, config, executable.plan.kind, entered)
+        if fault:
+            return failed("wrong_result", fault)
+        expected = workload.estimate_ns(config)
+        if slowest_ns is not None and expected > slowest_ns:
+            return failed("too_slow", f"would take about {expected / 1e6:.0f} ms")
+        first = workload.result(executable)
+        verdict = workload.sample.judge(first)
+        if verdict.fault:
+            return failed("wrong_result", verdict.fault)
+        entered("time")
+        timed = _time(device, workload, executable, best_ns)
+        if workload.result(executable).tobytes() != first.tobytes():
+            return failed("unstable", "two runs on the same operands gave different bits")
+    except (BuildError, TemplateError) as error:
+        return failed("build_failed", error)
+    except (LaunchError, ConfigError, DeviceError) as error:
+        return failed("launch_failed", error)
+    except VerificationError as error:
+        return failed("wrong_result", error)
+    except MeasurementError as error:
+        return failed("unstable", error)
+    return Trial(
+        config, "ok", timed.median_ns, timed.minimum_ns, timed.spread_ns, len(timed.times_ns),
+        verdict.error_ratio,
+    )  # fmt: skip
+
+
+def _border_fault(device, config, kind, entered=lambda state: None):
+    """What is wrong round a configuration's tile borders, on exact data; None if nothing is."""
+    rng = np.random.default_rng(_CHECK_SEED)
+    launched = False
+    for data in _CHECK_DATA:
+        for m, n, k in check_sizes(config):
+            case = cases.make_case(kind, m, n, k, data, rng)
+            try:
+                verdict = check_case(device, config, case)
+            except ConfigError:
+                continue  # this size is none that the configuration serves
+            if not launched:
+                launched = True
+                entered("verify")
+            if verdict.fault:
+                return f"{m}×{n}×{k}, {data}: {verdict.fault}"
+    return None
+
+
+def _time(device, workload, executable, best_ns):
+    problem = workload.problem
+    run = workload.runner(executable)
+    peak = stated_peak(device.profile, problem.a.dtype)
+    if best_ns:
+        once = measure(run, problem.flops, runs=1, peak_flops=peak)
+        if once.median_ns > _HOPELESS * best_ns:
+            return once
+    return measure(run, problem.flops, min_seconds=0.1, max_seconds=5, peak_flops=peak)
+
+
+def is_sane(device, problem):
+    """True if the safe kernel still gives right results: does the device work at all?"""
+    return _border_fault(device, SAFE, problem.kind) is None
+
+
+def time_plan(device, executable, *, runs=5, min_seconds=0.0, max_seconds=60.0, seed=0):
+    """Measure a built plan at its own size and strides, with random data in rotated buffers."""
+    problem = executable.plan.problem
+    run = Workload(device, problem, seed, sampled=False).runner(executable)
     return measure(
         run, problem.flops, runs=runs, min_seconds=min_seconds, max_seconds=max_seconds,
-        peak_flops=peak_flops,
+        peak_flops=stated_peak(device.profile, problem.a.dtype),
     )  # fmt: skip
 
 

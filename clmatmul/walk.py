@@ -17,14 +17,21 @@ import platformdirs
 
 from clmatmul.choose import Choice, choose
 from clmatmul.database import TuningDatabase, device_slug, read_records
-from clmatmul.errors import BuildError, ConfigError, DatabaseError, LaunchError, VerificationError
+from clmatmul.errors import (
+    BuildError,
+    ConfigError,
+    DatabaseError,
+    DeviceError,
+    LaunchError,
+    VerificationError,
+)
 from clmatmul.executable import Executable, build
 from clmatmul.plan import make_plan
 from clmatmul.trial import first_use_check
 
 _log = logging.getLogger("clmatmul")
 _MAX_ROUTES = 512
-_FAILURES = (BuildError, LaunchError, VerificationError, ConfigError)
+_FAILURES = (BuildError, LaunchError, VerificationError, ConfigError, DeviceError)
 
 
 @dataclass(frozen=True)
@@ -102,27 +109,32 @@ def forget():
         database_of.cache_clear()
 
 
-def tuning_folder():
-    """Where this user's tuning records live: CLMATMUL_DB, or the user's data folder."""
-    chosen = os.environ.get("CLMATMUL_DB")
+def tuning_folder(database=None):
+    """Where this user's tuning records live: under `database`, CLMATMUL_DB or the data folder."""
+    chosen = database or os.environ.get("CLMATMUL_DB")
     return Path(chosen or platformdirs.user_data_dir("clmatmul", appauthor=False)) / "tuning"
 
 
-def best_file(device_key):
+def best_file(device_key, database=None):
     """The small file of best records that products read."""
-    return tuning_folder() / f"{device_slug(device_key)}.best.jsonl"
+    return tuning_folder(database) / f"{device_slug(device_key)}.best.jsonl"
 
 
 @cache
-def database_of(device_key):
+def database_of(device_key, database=None):
     """The TuningDatabase of a device, read once a process; an unreadable file is reported."""
     try:
-        user = read_records(best_file(device_key))
+        user = read_records(best_file(device_key, database))
     except DatabaseError as error:
         _log.warning("%s; untuned choices are used", error)
         user = []
     user = [record for record in user if record.device == device_key]
-    return TuningDatabase(user, [x for x in _shipped() if x.device == device_key])
+    return TuningDatabase(user, shipped_records(device_key))
+
+
+def shipped_records(device_key):
+    """The records of a device that the package delivers: what is known before any tuning."""
+    return [x for x in _shipped() if x.device == device_key]
 
 
 @cache
