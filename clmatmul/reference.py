@@ -96,10 +96,14 @@ def round_to(value, out):
         return value.astype(numpy_dtype(out))
 
 
-def allowed_error(a, b, value, *, compute, out, alpha=1, beta=0, c=None, epilogue=None):
+def allowed_error(
+    a, b, value, *, compute, out, alpha=1, beta=0, c=None, epilogue=None, any_data=False
+):
     """Componentwise bound for floating-point results, in float64: |result - value| <= it.
 
-    `value` is what `evaluate` gave. Infinite where the bound itself overflows.
+    `value` is what `evaluate` gave. Infinite where the bound itself overflows. any_data: True
+    leaves out the second term of f, which a right result may exceed if the rounding errors do not
+    have random signs (a sum of one number, over and over, is rounded the same way each time).
     """
     epilogue = dict(epilogue or {})
     activation = epilogue.pop("activation", "none")
@@ -107,7 +111,7 @@ def allowed_error(a, b, value, *, compute, out, alpha=1, beta=0, c=None, epilogu
     k = a.shape[-1]
     terms = 2 * k if COMPUTE_TYPES[compute].kind == "complex" else k
     gamma = terms / (1 - terms * u)
-    factor = min(gamma, 6 * math.sqrt(terms)) if k else 0.0
+    factor = gamma if any_data else min(gamma, 6 * math.sqrt(terms))
     with np.errstate(all="ignore"):
         scale = np.zeros(value.shape)
         size = np.zeros(value.shape)  # of everything that is added up
