@@ -1,0 +1,241 @@
+"""Pages of the walkthrough: what a part has to show, and how it is shown.
+
+A page is made of blocks: prose, drawings (kept as they are), code, tables and heat maps.
+`plain_text` writes it for files and pipes, without any control character; `show` writes it to a
+terminal with rich. Both say the same.
+"""
+
+import re
+import textwrap
+from dataclasses import dataclass
+
+PLAIN_WIDTH = 80
+_RICH_WIDTH = 100  # columns; longer lines of prose are hard to read
+_SHADES = "·░▒▓█"
+_NUMBER = re.compile(r"[-+]?[\d,]+(\.\d+)?( ?[%×]| ms| MB)?|-|")
+
+
+@dataclass(frozen=True)
+class Prose:
+    """A paragraph; it is wrapped to the width there is."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Lines that must stay as they are; at most 76 columns."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """Source text, folded only where the width does not suffice. language: c, python, console."""
+
+    text: str
+    language: str = "c"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells, all text; columns of numbers are set to the right."""
+
+    columns: tuple
+    rows: tuple
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """values[i][j] belongs to rows[i] and columns[j]; None where nothing could be measured."""
+
+    row_name: str
+    column_name: str
+    rows: tuple
+    columns: tuple
+    values: tuple
+    unit: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """One part of the walkthrough. values: a frozen dataclass of what was computed and read."""
+
+    letter: str
+    name: str
+    title: str
+    blocks: tuple
+    values: object
+
+
+def matrix_text(rows):
+    """A matrix of numbers as lines of aligned text."""
+    cells = [[f"{x:g}" for x in row] for row in rows]
+    width = max(len(x) for row in cells for x in row)
+    return [" ".join(x.rjust(width) for x in row) for row in cells]
+
+
+def beside(*columns, gap=4):
+    """Columns of lines, each with a heading, next to each other: (heading, lines), …"""
+    blocks = []
+    for heading, lines in columns:
+        width = max(map(len, [heading, *lines]))
+        blocks.append([x.ljust(width) for x in [heading, *lines]])
+    height = max(map(len, blocks))
+    for block in blocks:
+        block += [" " * len(block[0])] * (height - len(block))
+    return "\n".join((" " * gap).join(row).rstrip() for row in zip(*blocks, strict=True))
+
+
+def plain_text(page, width=PLAIN_WIDTH):
+    """The page as plain text, ending in a newline."""
+    title = f"({page.letter}) {page.title}"
+    parts = [f"{title}\n{'=' * len(title)}"]
+    parts += ["\n".join(_plain_lines(block, width)) for block in page.blocks]
+    return "\n\n".join(parts) + "\n"
+
+
+def _plain_lines(block, width):
+    if isinstance(block, Prose):
+        return textwrap.wrap(block.text, width, break_on_hyphens=False, break_long_words=False)
+    if isinstance(block, Drawing):
+        return _indented(block.text.split("\n"))
+    if isinstance(block, Code):
+        return _indented(folded(block.text, width - 4))
+    if isinstance(block, Table):
+        return _indented(_table_lines(block, width - 2), 2)
+    return _indented(_table_lines(heat_table(block), width - 2), 2) + [_legend(block)]
+
+
+def _indented(lines, columns=4):
+    return [(" " * columns + line).rstrip() for line in lines]
+
+
+def folded(code, width):
+    """Lines of code, those longer than `width` continued on a further line."""
+    lines = []
+    for line in code.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        more = indent + ("//  " if line.lstrip().startswith("//") else "    ")
+        lines += textwrap.wrap(
+            line, width, subsequent_indent=more, break_on_hyphens=False, break_long_words=False
+        ) or [""]
+    return lines
+
+
+def is_numeric(table, column):
+    """True if every cell of a column is a number, with or without a unit, or empty."""
+    return all(_NUMBER.fullmatch(row[column]) for row in table.rows)
+
+
+def _table_lines(table, width):
+    widths = [max(map(len, x)) for x in zip(table.columns, *table.rows, strict=True)]
+    right = [is_numeric(table, i) for i in range(len(widths))]
+    excess = sum(widths) + 2 * (len(widths) - 1) - width
+    if excess > 0:  # the widest column of words goes on below
+        widest = max((i for i, x in enumerate(right) if not x), key=widths.__getitem__)
+        widths[widest] -= excess
+
+    def lines(cells):
+        parts = [_wrapped(cell, room) for cell, room in zip(cells, widths, strict=True)]
+        for i in range(max(map(len, parts))):
+            yield "  ".join(
+                (part[i] if i < len(part) else "").rjust(room)
+                if to_right
+                else (part[i] if i < len(part) else "").ljust(room)
+                for part, room, to_right in zip(parts, widths, right, strict=True)
+            ).rstrip()
+
+    rule = "  ".join("-" * room for room in widths)
+    return [*lines(table.columns), rule, *(x for row in table.rows for x in lines(row))]
+
+
+def _wrapped(cell, width):
+    if len(cell) <= width:
+        return [cell]
+    return textwrap.wrap(cell, width, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def heat_table(heat):
+    """A heat map in digits: each value, and its share of the largest in tenths."""
+    best = _largest(heat)
+    rows = tuple(
+        (label, *("-" if x is None else f"{x:.1f} {int(9 * x / best)}" for x in values))
+        for label, values in zip(heat.rows, heat.values, strict=True)
+    )
+    return Table((f"{heat.row_name} \\ {heat.column_name}", *heat.columns), rows)
+
+
+def _largest(heat):
+    return max((x for row in heat.values for x in row if x is not None), default=1.0)
+
+
+def _legend(heat):
+    return f"  {heat.unit}; the digit after it runs from 0 to 9, the best."
+
+
+def show(page, console):
+    """Write the page to a terminal by way of a rich.console.Console."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    width = min(console.width, _RICH_WIDTH)
+    console.print()
+    console.rule(Text(f"({page.letter}) {page.title}", style="bold"), align="left")
+    for block in page.blocks:
+        console.print()
+        if isinstance(block, Prose):
+            lines = textwrap.wrap(block.text, width, break_on_hyphens=False, break_long_words=False)
+            console.print(Text("\n".join(lines)), soft_wrap=True)
+        else:
+            console.print(Padding(_rich_block(block, width), (0, 0, 0, 2)), highlight=False)
+
+
+def _rich_block(block, width):
+    from rich.syntax import Syntax
+    from rich.text import Text
+
+    if isinstance(block, Drawing):
+        return Text(block.text, style="cyan", no_wrap=True)
+    if isinstance(block, Code):
+        text = "\n".join(folded(block.text, width - 4))
+        return Syntax(text, block.language, theme="ansi_dark", background_color="default")
+    if isinstance(block, Table):
+        return _rich_table(block)
+    return _rich_heat(block)
+
+
+def _rich_table(table):
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    result = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, name in enumerate(table.columns):
+        result.add_column(Text(name), justify="right" if is_numeric(table, i) else "left")
+    for row in table.rows:
+        result.add_row(*map(Text, row))
+    return result
+
+
+def _rich_heat(heat):
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    best = _largest(heat)
+    result = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, caption=f"{heat.unit}; █ is the best")
+    result.add_column(f"{heat.row_name} \\ {heat.column_name}", justify="right")
+    for name in heat.columns:
+        result.add_column(name, justify="right")
+    colours = ("blue", "cyan", "green", "yellow", "red")
+    for label, values in zip(heat.rows, heat.values, strict=True):
+        cells = []
+        for x in values:
+            if x is None:
+                cells.append(Text("-"))
+                continue
+            level = min(int(len(_SHADES) * x / best), len(_SHADES) - 1)
+            cells.append(Text(f"{_SHADES[level] * 4} {x:.1f}", style=colours[level]))
+        result.add_row(label, *cells)
+    return result

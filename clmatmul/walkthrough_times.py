@@ -1,0 +1,284 @@
+"""Walkthrough, parts f and j: what is timed on the device: guard against pad, and tile sizes."""
+
+import statistics
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from clmatmul import walkthrough_runs as runs
+from clmatmul.config import TileConfig
+from clmatmul.errors import (
+    BuildError,
+    ConfigError,
+    LaunchError,
+    MeasurementError,
+    VerificationError,
+)
+from clmatmul.executable import build
+from clmatmul.explanation import plain_problem
+from clmatmul.plan import make_plan
+from clmatmul.trial import first_use_check, time_plan
+from clmatmul.variants import all_variants
+from clmatmul.walkthrough_page import Code, HeatMap, Page, Prose, Table
+
+_TILE = 16
+_GRID_M = (4, 8, 16, 32)
+_GRID_N = (8, 16, 32, 64)
+_ROWS_SHOWN = 12
+_SECONDS_EACH = 1.0
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One way to serve a size that is no multiple of the tile.
+
+    terms: multiplications run, with those on padding. extra_bytes: memory beyond A, B and the
+    result. kernel_ns: median of the kernel; copy_ns: median of all copies round it.
+    """
+
+    name: str
+    size: tuple
+    terms: int
+    extra_bytes: int
+    kernel_ns: float
+    copy_ns: float
+
+    @property
+    def total_ns(self):
+        return self.kernel_ns + self.copy_ns
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Part f: the size asked for, the tile, and the two ways."""
+
+    size: tuple
+    tile: int
+    ways: tuple
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A configuration's time; fault says why it has none."""
+
+    config: TileConfig
+    median_ns: float | None
+    spread_ns: float | None
+    gflops: float | None
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Part j: size (m, n, k) and every configuration tried, fastest first, failures last."""
+
+    size: tuple
+    tried: tuple
+
+    @property
+    def best(self):
+        return self.tried[0]
+
+
+# ---- (f) guard or pad -----------------------------------------------------------------------
+
+
+def edges(lesson):
+    """(f) Sizes that are no multiple of the tile: a guard in the kernel, or padded copies."""
+    size = (121, 115, 125) if lesson.quick else (505, 499, 509)
+    padded = tuple(-(-x // _TILE) * _TILE for x in size)
+    rng = np.random.default_rng(2)
+    a = rng.integers(-4, 5, (size[0], size[2])).astype(np.float32)
+    b = rng.integers(-4, 5, (size[2], size[1])).astype(np.float32)
+    guard, pad = _guarded(lesson.device, a, b), _padded(lesson.device, a, b, padded)
+    values = Edges(size, _TILE, (guard, pad))
+    names = "×".join(map(str, size))
+    blocks = (
+        Prose(
+            f"{names} is no multiple of {_TILE} in any direction: the last tiles overhang. Either "
+            "the kernel guards, so that elements outside the matrices count as zero and none is "
+            f"stored there; or the matrices are copied into larger ones of {padded[0]}×{padded[2]} "
+            f"and {padded[2]}×{padded[1]}, padded with zeros, and the result is cut out."
+        ),
+        _edge_table(values),
+        Prose(
+            "Both give the same result, checked. Both run the same kernel, whose guard never fails "
+            "in the second case, and the same number of terms, for an overhanging tile is worked "
+            "through whole; what padding adds is the copies and the memory. The kernels here "
+            "guard. Padding pays where a matrix is packed anyway, once for many products."
+        ),
+    )
+    return Page("f", "edges", "Sizes that are no multiple of the tile", blocks, values)
+
+
+def _guarded(device, a, b):
+    kernel_ns = _kernel_ns(device, *a.shape, b.shape[1])
+    _require_product(runs.run(device, _edge_config(), a, b).result, a, b)
+    m, n, k = (-(-x // _TILE) * _TILE for x in (a.shape[0], b.shape[1], a.shape[1]))
+    return Edge("guard", (a.shape[0], b.shape[1], a.shape[1]), m * n * k, 0, kernel_ns, 0.0)
+
+
+def _padded(device, a, b, padded):
+    m, n, k = padded
+    larger = np.zeros((m, k), np.float32), np.zeros((k, n), np.float32)
+    copy_ns = _median_ns(lambda: (_fill(larger[0], a), _fill(larger[1], b)))
+    result = runs.run(device, _edge_config(), *larger).result
+    cut = np.empty((a.shape[0], b.shape[1]), np.float32)
+    copy_ns += _median_ns(lambda: _fill(cut, result[: cut.shape[0], : cut.shape[1]]))
+    _require_product(cut, a, b)
+    extra = larger[0].nbytes + larger[1].nbytes + result.nbytes
+    return Edge("pad", padded, m * n * k, extra, _kernel_ns(device, m, k, n), copy_ns)
+
+
+def _edge_config():
+    return runs.tiled(_TILE, _TILE, _TILE)
+
+
+def _kernel_ns(device, m, k, n):
+    plan = make_plan(plain_problem(m, n, k), device.profile, _edge_config())
+    return time_plan(device, build(device, plan), runs=5, max_seconds=5).median_ns
+
+
+def _fill(target, source):
+    """Copy into the first rows and columns; what lies beyond them stays zero."""
+    target[: source.shape[0], : source.shape[1]] = source
+
+
+def _median_ns(action, repeats=7):
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter_ns()
+        action()
+        times.append(time.perf_counter_ns() - begin)
+    return statistics.median(times)
+
+
+def _require_product(found, a, b):
+    if not np.array_equal(found, a @ b):
+        raise VerificationError("a product of whole numbers is not exact; run clmatmul selfcheck")
+
+
+def _edge_table(values):
+    rows = tuple(
+        (x.name, "×".join(map(str, x.size)), f"{x.terms:,}", f"{x.extra_bytes:,}",
+         f"{x.kernel_ns / 1e6:.2f}", f"{x.copy_ns / 1e6:.2f}", f"{x.total_ns / 1e6:.2f}")
+        for x in values.ways
+    )  # fmt: skip
+    return Table(
+        ("way", "m×n×k", "terms", "extra bytes", "kernel ms", "copies ms", "in all ms"), rows
+    )
+
+
+# ---- (j) the experiment ---------------------------------------------------------------------
+
+
+def experiment(lesson):
+    """(j) Tile sizes and variants timed on this device: a table and a heat map."""
+    device = lesson.device
+    size = (1024,) * 3 if device.profile.kind == "gpu" else (256,) * 3
+    problem = plain_problem(*size)
+    configs = candidates(problem, device.profile)
+    tried = []
+    for i, config in enumerate(configs, 1):
+        lesson.tell(f"timing {i} of {len(configs)}: {config}")
+        tried.append(_timed(device, problem, config))
+    tried.sort(key=lambda x: (x.median_ns is None, x.median_ns or 0))
+    values = Experiment(size, tuple(tried))
+    if values.best.median_ns is None:
+        raise VerificationError(f"no configuration works here; the first: {values.best.fault}")
+    m, n, k = size
+    blocks = [
+        Prose(
+            "Which tile is best? Larger tiles read global memory less often, but need more local "
+            "memory and larger work-groups, and leave fewer groups to share out. The devices "
+            "differ too much for a rule, so it is an experiment. Here "
+            f"{len(tried)} configurations compute a {m}×{n}×{k} product of float32 on "
+            f"{device.profile.title}; each is checked first. The fastest:"
+        ),
+        _experiment_table(values),
+        Prose("The tiled kernel by the rows and columns of its tile, 16 terms at a time:"),
+        heat_map(values),
+        *_faults(values),
+        *_gain(values, device),
+        Prose(
+            f"Best of these: {values.best.config}. The tuner searches all that there is, for the "
+            "sizes you need, and what it finds is what clmatmul.matmul then uses:"
+        ),
+        Code(f"python -m clmatmul.tune --m {m} --n {n} --k {k}", "console"),
+    ]
+    return Page("j", "experiment", "The experiment: which tile is best here?",
+                tuple(blocks), values)  # fmt: skip
+
+
+def candidates(problem, profile):
+    """The configurations to be timed: a grid of tiles, the untiled kernel, and what each further
+    variant proposes for the problem."""
+    found = [runs.tiled(m, n, _TILE) for m in _GRID_M for n in _GRID_N]
+    for variant in all_variants():
+        if variant.name == "naive":
+            found += [TileConfig.of("naive", work_group_size=x) for x in (1, 64)]
+        elif variant.name != "tiled" and not variant.unmet(problem.kind, profile):
+            propose = variant.header.get("propose", lambda problem, profile: ())
+            for _rank, values, _why in propose(problem, profile):
+                found.append(variant.complete(TileConfig.of(variant.name, **values)))
+    return tuple(dict.fromkeys(found))
+
+
+def _timed(device, problem, config):
+    try:
+        plan = make_plan(problem, device.profile, config)
+        executable = build(device, plan)
+        first_use_check(device, plan, executable)
+        x = time_plan(device, executable, runs=5, max_seconds=_SECONDS_EACH)
+    except (BuildError, ConfigError, LaunchError, MeasurementError, VerificationError) as error:
+        return Timed(config, None, None, None, str(error).splitlines()[0])
+    return Timed(config, x.median_ns, x.spread_ns, x.gflops)
+
+
+def _experiment_table(values):
+    works = [x for x in values.tried if x.median_ns is not None]
+    chosen = works[:_ROWS_SHOWN]
+    chosen += [x for x in works[_ROWS_SHOWN:] if x.config.variant == "naive"]
+    rows = tuple(
+        (str(x.config), f"{x.median_ns / 1e6:.2f}", f"{x.spread_ns / 2e6:.2f}", f"{x.gflops:.1f}")
+        for x in chosen
+    )
+    return Table(("configuration", "ms", "±", "GFLOP/s"), rows)
+
+
+def heat_map(values):
+    """GFLOP/s of the tiled kernel over tile_m and tile_n."""
+    speed = {x.config: x.gflops for x in values.tried}
+    return HeatMap(
+        "tile_m", "tile_n", tuple(map(str, _GRID_M)), tuple(map(str, _GRID_N)),
+        tuple(tuple(speed[runs.tiled(m, n, _TILE)] for n in _GRID_N) for m in _GRID_M),
+        "GFLOP/s",
+    )  # fmt: skip
+
+
+def _gain(values, device):
+    """What tiles gained over the untiled kernel, and why it is little on a CPU."""
+    best = {}
+    for x in values.tried:
+        if x.gflops is not None:
+            best.setdefault(x.config.variant, x)
+    if not {"tiled", "naive"} <= set(best):
+        return
+    times = best["tiled"].gflops / best["naive"].gflops
+    text = f"The best tile here is {times:.1f} times as fast as the untiled kernel."
+    if device.profile.is_cpu:
+        text += (
+            " On a CPU, local memory is ordinary memory that its caches hold, so copying tiles "
+            "there gains less than on a GPU; kernels made for CPUs keep their tiles in registers."
+        )
+    yield Prose(text)
+
+
+def _faults(values):
+    reasons = {}
+    for x in values.tried:
+        if x.fault:
+            reasons.setdefault(x.fault.partition(": ")[2] or x.fault, []).append(x.config)
+    for reason, configs in reasons.items():
+        yield Prose(f"Not timed: {', '.join(map(str, configs))}: {reason}")
