@@ -12,7 +12,7 @@ from clmatmul import device as devices
 from clmatmul.arrangement import arrange
 from clmatmul.choose import check_device
 from clmatmul.config import TileConfig
-from clmatmul.element_types import COMPUTE_TYPES, element_type, product_type
+from clmatmul.element_types import COMPUTE_TYPES, element_type, numpy_dtype, product_type
 from clmatmul.errors import (
     ArgumentError,
     DtypeError,
@@ -21,7 +21,14 @@ from clmatmul.errors import (
     UnsupportedError,
 )
 from clmatmul.explanation import explain_problem, plain_problem
-from clmatmul.operands import DeviceMemory, HostMemory, common_queue, host_array
+from clmatmul.operands import (
+    DeviceMemory,
+    HostMemory,
+    common_queue,
+    host_array,
+    refuse_byte_order,
+    refuse_mask,
+)
 from clmatmul.problem import EPILOGUE_OPERANDS, ArrayView, Epilogue, Problem, scalar_class
 from clmatmul.selection import resolve
 from clmatmul.trial import kernel_scalar
@@ -59,6 +66,10 @@ class _Request:
         _one_of("fallback", self.fallback, (None, "numpy"))
         _one_of("transpose_a", self.transpose_a, (False, True, "C"))
         _one_of("transpose_b", self.transpose_b, (False, True, "C"))
+        for name in ("alpha", "beta"):
+            value = getattr(self, name)
+            if devices.is_device_array(value) or np.ndim(value):
+                raise ArgumentError(f"{name} must be a single number, not an array")
         if self.precision not in (None, "highest"):
             raise UnsupportedError(
                 f"precision={self.precision!r} is not available; None and 'highest' are: IEEE "
@@ -225,6 +236,8 @@ def explanation(m, n, k, dtype="float32", *, layout="NN", batch=(), device=None,
     for name, value in (("m", m), ("n", n), ("k", k)):
         if int(value) < 1:
             raise ShapeError(f"{name}={value} must be at least 1")
+    if any(int(x) < 1 for x in batch):
+        raise ShapeError(f"batch={batch!r}: each size must be at least 1")
     if len(layout) != 2 or set(layout) - set("NT"):
         raise ArgumentError(f"layout={layout!r} must be NN, NT, TN or TT")
     opened = resolve(device)
@@ -275,6 +288,8 @@ class _Prepared:
 def _multiply(request, a, b, c, out):
     if not any(map(devices.is_device_array, (a, b, c, out))):
         a, b = _plain(a, "the first operand"), _plain(b, "the second operand")
+        if request.beta != 0:
+            refuse_mask(c, "c")
         if a.dtype.char in _HOST_ONLY or b.dtype.char in _HOST_ONLY:
             return _numpy_product(request, a, b, c, out)
     try:
@@ -298,7 +313,9 @@ def _prepare(request, a, b, c, out, as_scale=False):
         raise ArgumentError(f"beta={request.beta!r} needs c, the matrix that it multiplies")
     names = {"a": "the first operand", "b": "the second operand"}
     for name, x in arrays.items():
-        if not devices.is_device_array(x):
+        if devices.is_device_array(x):
+            refuse_byte_order(x, names.get(name, name))
+        else:
             arrays[name] = host_array(x, names.get(name, name))
     if out is not None:
         _check_output(out, bool(given))
@@ -426,15 +443,15 @@ def _single_output(out):
         out = out[0]
     if out is not None and not isinstance(out, np.ndarray) and not devices.is_device_array(out):
         raise DtypeError(f"out must be an array, not {type(out).__name__}")
+    refuse_mask(out, "out")
     return out
 
 
 def _plain(x, what):
     """x as an array, before its dtype is looked at."""
-    if isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray):
+    refuse_mask(x, what)
+    if isinstance(x, np.ndarray):
         return x
-    if isinstance(x, np.ma.MaskedArray):
-        return host_array(x, what)  # raises, with the reason
     try:
         return np.asarray(x)
     except ValueError as error:
@@ -444,7 +461,9 @@ def _plain(x, what):
 def _check_output(out, on_device):
     if devices.is_device_array(out) != on_device:
         raise ArgumentError("out is a NumPy array, but an operand is a pyopencl array")
-    if isinstance(out, np.ndarray) and not out.flags.writeable:
+    if on_device:
+        refuse_byte_order(out, "out")
+    elif not out.flags.writeable:
         raise ArgumentError("out is read-only; pass an array that can be written")
 
 
@@ -459,27 +478,28 @@ def _dtypes(request, arrays, out):
         product = product_type(product, arrays["c"].dtype)
     if request.accumulate is not None and request.dtype is None:
         # int8 @ int8 accumulated in int32 is an int32 product, not one that wraps at 8 bits
-        wider = np.dtype(request.accumulate)
+        wider = numpy_dtype(element_type(request.accumulate).name)
         if wider.kind in "iu" and product.kind in "iu" and wider.itemsize > product.itemsize:
             product = wider
     element_type(product)
+    # casting='unsafe' allows kernels no more than 'same_kind' does
     casting = "same_kind" if request.casting == "unsafe" else request.casting
-    for name in ("a", "b"):
-        if not _can_cast(arrays[name].dtype, product, casting):
+    for name in ("a", "b", "c"):
+        if name in arrays and not _can_cast(arrays[name].dtype, product, casting):
             raise DtypeError(
                 f"cannot cast operand {name} from {arrays[name].dtype} to {product} with "
-                f"casting={request.casting!r}; convert it with .astype first"
+                f"casting={casting!r}; convert it with .astype first"
             )
     epilogue = request.epilogue
     result = np.dtype(product)
     if epilogue is not None and epilogue.dtype is not None:
-        result = np.dtype(epilogue.dtype)
+        result = numpy_dtype(element_type(epilogue.dtype).name)
     elif out is not None:
         result = out.dtype.newbyteorder("=")
     element_type(result)
     if not _can_cast(product, result, casting):
         raise DtypeError(
-            f"cannot cast the product from {product} to {result} with casting={request.casting!r}"
+            f"cannot cast the product from {product} to {result} with casting={casting!r}"
         )
     if out is not None and not _can_cast(result, out.dtype, casting):
         raise DtypeError(f"cannot cast the result from {result} to out's {out.dtype}")
@@ -495,8 +515,6 @@ def _can_cast(source, target, casting):
 
 def _scalar(name, value, compute):
     """alpha or beta as a plain number that the accumulator's type can hold."""
-    if devices.is_device_array(value) or np.ndim(value):
-        raise ArgumentError(f"{name} must be a single number, not an array")
     value = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
     allowed = {
         "complex": (bool, int, float, complex),
@@ -518,8 +536,7 @@ def _order(order, a, b):
     if order == "F":
         return "F"
     if order == "A":
-        fortran = all(x.flags.f_contiguous and not x.flags.c_contiguous for x in (a, b))
-        return "F" if fortran else "C"
+        return "F" if a.flags.f_contiguous and b.flags.f_contiguous else "C"
     return "C"
 
 

@@ -4,6 +4,7 @@ Finds and opens devices, reads their profiles, makes buffers and queues, compile
 waits. Everything above it works with `Device`, `DeviceProfile` and opaque buffers and events.
 """
 
+import contextlib
 import ctypes
 import logging
 import os
@@ -30,6 +31,11 @@ _KINDS = {
 # Implementations that are never used, with the reason that a user is given.
 REFUSED = {"clover": "Mesa Clover returns wrong results for vector types; use rusticl instead"}
 _MAX_FOREIGN_CONTEXTS = 16
+_FORKED = (
+    "this process was forked after OpenCL was first used, and OpenCL does not survive a fork; "
+    "start workers with the 'spawn' or 'forkserver' method"
+)
+_first_used_in = None  # the process that first asked for platforms
 _lock = threading.Lock()
 _opened = {}
 _foreign = OrderedDict()
@@ -41,6 +47,15 @@ class CompileFailure(Exception):
 
 class LaunchFailure(Exception):
     """The runtime refused a launch; the text is its reason."""
+
+
+@contextlib.contextmanager
+def _reported(what):
+    """The runtime's refusals as DeviceErrors that say what could not be done."""
+    try:
+        yield
+    except cl.Error as error:
+        raise DeviceError(f"{what}: {error}") from None
 
 
 # ---- finding devices ------------------------------------------------------------------------
@@ -79,6 +94,10 @@ def unused_platforms():
 
 
 def _platforms():
+    global _first_used_in
+    if _first_used_in not in (None, os.getpid()):
+        raise DeviceError(_FORKED)
+    _first_used_in = os.getpid()
     try:
         return cl.get_platforms()
     except cl.Error:  # PLATFORM_NOT_FOUND_KHR: an ordinary state, not a failure
@@ -155,7 +174,7 @@ def open_device(cl_device):
     """The Device of a cl.Device, with a context of its own that is made once a process."""
     with _lock:
         device = _opened.get(cl_device)
-        if device is None or device.pid != os.getpid():
+        if device is None:
             device = _opened[cl_device] = Device(cl_device)
             _log.info("using %s", device.profile.title)
         return device
@@ -218,46 +237,50 @@ class Device:
     def check_process(self):
         """OpenCL does not survive a fork: say so instead of hanging."""
         if os.getpid() != self.pid:
-            raise DeviceError(
-                "this process was forked after OpenCL was first used, and OpenCL does not survive "
-                "a fork; start workers with the 'spawn' or 'forkserver' method"
-            )
+            raise DeviceError(_FORKED)
 
     # -- buffers
 
     def allocate(self, size):
-        """An uninitialised device buffer of at least one byte."""
-        return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(int(size), 1))
+        """An uninitialised device buffer of at least one byte; DeviceError without memory."""
+        with _reported(f"{size} bytes of device memory could not be had"):
+            return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(int(size), 1))
 
     def upload(self, memory):
         """A device buffer with a copy of a contiguous host array."""
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-        return cl.Buffer(self.context, flags, hostbuf=memory)
+        with _reported(f"{memory.nbytes} bytes could not be sent to the device"):
+            return cl.Buffer(self.context, flags, hostbuf=memory)
 
     def wrap(self, address, size, writable):
         """A buffer over `size` bytes of host memory at `address`; the caller keeps it alive."""
         access = cl.mem_flags.READ_WRITE if writable else cl.mem_flags.READ_ONLY
         memory = (ctypes.c_ubyte * size).from_address(address)
-        return cl.Buffer(self.context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
+        with _reported(f"{size} bytes of host memory could not be given to the device"):
+            return cl.Buffer(self.context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
 
     def synchronize_host(self, queue, buffer, size, wait_for=()):
         """Wait until host memory under a wrapped buffer shows what kernels wrote."""
-        mapped, _ = cl.enqueue_map_buffer(
-            queue, buffer, cl.map_flags.READ, 0, (size,), np.uint8,
-            wait_for=list(wait_for), is_blocking=False,
-        )  # fmt: skip
-        mapped.base.release(queue)
-        queue.finish()
+        with _reported("a kernel failed while running"):
+            mapped, _ = cl.enqueue_map_buffer(
+                queue, buffer, cl.map_flags.READ, 0, (size,), np.uint8,
+                wait_for=list(wait_for), is_blocking=False,
+            )  # fmt: skip
+            mapped.base.release(queue)
+            queue.finish()
 
     def read(self, queue, buffer, host, byte_offset=0, wait_for=()):
         """Copy a buffer's bytes into a contiguous host array, and wait."""
-        cl.enqueue_copy(
-            queue, host, buffer, src_offset=byte_offset, wait_for=list(wait_for), is_blocking=True
-        )
+        events = list(wait_for)
+        with _reported("a kernel failed, or its result could not be read"):
+            cl.enqueue_copy(
+                queue, host, buffer, src_offset=byte_offset, wait_for=events, is_blocking=True
+            )
 
     def write(self, queue, buffer, host):
         """Copy a contiguous host array into a buffer, and wait."""
-        cl.enqueue_copy(queue, buffer, host, is_blocking=True)
+        with _reported("memory of the device could not be written"):
+            cl.enqueue_copy(queue, buffer, host, is_blocking=True)
 
     # -- programs
 
@@ -347,10 +370,8 @@ def is_complete(event):
 
 def wait(events):
     """Wait for events; DeviceError if one of them failed."""
-    try:
+    with _reported("a kernel failed while running"):
         cl.wait_for_events(list(events))
-    except cl.Error as error:
-        raise DeviceError(f"a kernel failed while running: {error}") from None
 
 
 # ---- pyopencl arrays ------------------------------------------------------------------------
@@ -376,6 +397,9 @@ def memory_range(array):
         low += min(0, (extent - 1) * stride)
         high += max(0, (extent - 1) * stride)
     origin = array.offset
+    if isinstance(buffer, cl.SVMPointer):  # all shared virtual memory is one address space
+        origin += buffer.svm_ptr
+        return "svm", origin + low, origin + high + array.dtype.itemsize
     parent = buffer.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
     if parent is not None:
         origin += buffer.get_info(cl.mem_info.OFFSET)

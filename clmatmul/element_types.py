@@ -77,7 +77,10 @@ def element_type(dtype):
     """The ElementType of a NumPy dtype or its name; DtypeError names what is supported."""
     if isinstance(dtype, str) and dtype in ELEMENT_TYPES:
         return ELEMENT_TYPES[dtype]  # NumPy itself does not know bfloat16 by its name
-    dtype = np.dtype(dtype)
+    try:
+        dtype = np.dtype(dtype)
+    except TypeError as error:
+        raise DtypeError(f"{dtype!r} is no dtype: {error}") from None
     found = ELEMENT_TYPES.get(dtype.name)
     if found is None or dtype.kind == "O":
         raise DtypeError(
@@ -106,7 +109,7 @@ def product_type(a, b, dtype=None):
     bfloat16 products are float32, as NumPy with ml_dtypes has it.
     """
     if dtype is not None:
-        return np.dtype(dtype)
+        return numpy_dtype(element_type(dtype).name)
     a, b = np.dtype(a), np.dtype(b)
     if "bfloat16" in (a.name, b.name):
         if a.name == b.name:

@@ -23,10 +23,14 @@ _PACK_RATIO = 2  # upload a packed copy when an array's span is more than this t
 
 @dataclass(frozen=True)
 class Bound:
-    """An array that a device can reach: how it lies there, and the buffer."""
+    """An array that a device can reach: how it lies there, and the buffer.
+
+    array: what owns the memory under a buffer that wraps it; it must outlive the work.
+    """
 
     view: ArrayView
     buffer: object
+    array: object = None
 
     @property
     def operand(self):
@@ -93,15 +97,19 @@ class HostMemory:
 
     def _wrap(self, arrays):
         # Overlapping host buffers are undefined in OpenCL: one buffer for all that overlap.
+        # What would be too much for one buffer is copied without its gaps.
+        limit = self.device.profile.max_alloc_bytes
         spans = sorted((*span(x), name) for name, x in arrays.items())
-        groups = []
+        groups, bound = [], {}
         for low, size, name in spans:
-            if groups and low < groups[-1][1]:
+            overlaps = groups and low < groups[-1][1]
+            if name != "out" and (low + size - groups[-1][0] if overlaps else size) > limit:
+                bound |= self._wrap_alone(name, np.array(arrays[name], order="C"))
+            elif overlaps:
                 groups[-1][1] = max(groups[-1][1], low + size)
                 groups[-1][2].append(name)
             else:
                 groups.append([low, low + size, [name]])
-        bound = {}
         for low, high, names in groups:
             buffer = self.device.wrap(low, high - low, "out" in names)
             for name in names:
@@ -109,18 +117,24 @@ class HostMemory:
                 step = array.itemsize
                 distance = array.__array_interface__["data"][0] - low
                 if distance % step:  # views of one memory, half an element apart
-                    array = arrays[name] = array.copy()
-                    bound[name] = self._wrap({name: array})[name]
+                    bound |= self._wrap_alone(name, array.copy())
                     continue
                 view = ArrayView.of(array, distance // step, math.gcd(MAX_ALIGNMENT, low))
-                bound[name] = Bound(view, buffer)
+                bound[name] = Bound(view, buffer, array)
         return bound
 
+    def _wrap_alone(self, name, copy):
+        address, size = span(copy)
+        alignment = math.gcd(MAX_ALIGNMENT, address)
+        buffer = self.device.wrap(address, size, writable=False)
+        return {name: Bound(ArrayView.of(copy, 0, alignment), buffer, copy)}
+
     def _upload(self, name, array):
-        if name == "out":
-            buffer = self.device.allocate(array.nbytes)
-            return Bound(ArrayView.of(array, 0), buffer)
         address, size = span(array)
+        if name == "out":  # dense, but its first element need not lie first (negative strides)
+            distance = array.__array_interface__["data"][0] - address
+            view = ArrayView.of(array, distance // array.itemsize)
+            return Bound(view, self.device.allocate(size))
         if size > _PACK_RATIO * array.nbytes:
             array = np.ascontiguousarray(array)
             address, size = span(array)
@@ -166,7 +180,12 @@ class DeviceMemory:
 
         A fresh array in place of `out` is recognised by the caller, who copies it.
         """
-        if out is not None and not _repeats(out):
+        if out is not None and _repeats(out):
+            raise ArgumentError(
+                f"out of shape {out.shape} and strides {out.strides} has elements that may share "
+                "memory; pass an array whose elements are apart"
+            )
+        if out is not None:
             range_ = devices.memory_range(out)
             read = [x for x in inputs if devices.is_device_array(x)]
             overlapping = any(_ranges_meet(devices.memory_range(x), range_) for x in read if x.size)
@@ -195,8 +214,10 @@ class DeviceMemory:
 
     def finish(self, event, keep):
         """Hand the event to every array, and hold all memory until it is complete."""
-        for array in {id(x): x for x in self._arrays}.values():
-            array.add_event(event)
+        # Not by Array.add_event, which waits for old events once there are a dozen.
+        with _events_lock:
+            for events in {id(x.events): x.events for x in self._arrays}.values():
+                events[:] = [x for x in events if not devices.is_complete(x)] + [event]
         _hold(event, (keep, tuple(self._arrays)))
 
 
@@ -204,6 +225,7 @@ class DeviceMemory:
 
 _pending = deque()
 _pending_lock = threading.Lock()
+_events_lock = threading.Lock()
 
 
 def _hold(event, things):
@@ -250,13 +272,27 @@ def _repeats(array):
     return False
 
 
-def host_array(x, what):
-    """x as a NumPy array that has kernels here; DtypeError, ArgumentError."""
+def refuse_mask(x, what):
+    """DtypeError if x is a masked array."""
     if isinstance(x, np.ma.MaskedArray):
         raise DtypeError(
             f"{what} is a masked array, and a product that ignores the mask would be wrong; use "
             "np.ma.dot, or fill it first (x.filled(0))"
         )
+
+
+def refuse_byte_order(x, what):
+    """DtypeError if a pyopencl array's elements are not in this machine's byte order."""
+    if not x.dtype.isnative:
+        raise DtypeError(
+            f"{what} is a pyopencl array of dtype {x.dtype.str}, and devices compute in the byte "
+            f"order {x.dtype.newbyteorder('=').str}; convert it before it is sent to the device"
+        )
+
+
+def host_array(x, what):
+    """x as a NumPy array that has kernels here; DtypeError, ArgumentError."""
+    refuse_mask(x, what)
     try:
         array = np.asarray(x)
     except ValueError as error:  # ragged nested lists
