@@ -15,7 +15,7 @@ class TileConfig:
     parameters: tuple = ()  # ((name, value), …), sorted by name
 
     @classmethod
-    def of(cls, variant, **parameters):
+    def of(cls, variant, /, **parameters):
         """TileConfig.of('tiled', tile_m=16, …)"""
         return cls(variant, tuple(sorted(parameters.items())))
 
@@ -40,6 +40,8 @@ class TileConfig:
             key, equals, text = item.partition("=")
             if not equals:
                 raise ArgumentError(f"config={value!r}: {item!r} is not of the form name=value")
+            if key.strip() in parameters:
+                raise ArgumentError(f"config={value!r} gives {key.strip()} twice")
             parameters[key.strip()] = _value(text.strip())
         return cls.of(name, **parameters)
 

@@ -41,6 +41,9 @@ class ConfigError(ClmatmulError, ValueError):
         self.reasons = tuple(reasons)
         super().__init__(f"{config} cannot be used here: " + "; ".join(self.reasons))
 
+    def __reduce__(self):  # errors travel between processes
+        return type(self), (self.config, self.reasons)
+
 
 class TemplateError(ClmatmulError):
     """A kernel template that cannot be read or rendered: file, line, reason."""
@@ -52,6 +55,9 @@ class TemplateError(ClmatmulError):
         where = f"{file}, line {line}" if line else f"{file}"
         super().__init__(f"{where}: {reason}")
 
+    def __reduce__(self):
+        return type(self), (str(self.file), self.line, self.reason)
+
 
 class BuildError(ClmatmulError, RuntimeError):
     """The device's compiler refused a program: `log`, numbered `source`, `config`."""
@@ -62,6 +68,9 @@ class BuildError(ClmatmulError, RuntimeError):
         self.source = source
         shown = self.log if len(self.log) < 4000 else self.log[:4000] + " …"
         super().__init__(f"{config} does not build: {shown or 'the compiler gave no log'}")
+
+    def __reduce__(self):
+        return type(self), (self.config, self.log, self.source)
 
     @property
     def numbered_source(self):
