@@ -157,21 +157,26 @@ def _wrapped(cell, width):
 
 
 def heat_table(heat):
-    """A heat map in digits: each value, and its share of the largest in tenths."""
-    best = _largest(heat)
+    """A heat map in digits: each value, and where it lies between the smallest and the largest."""
+    level = _level_of(heat, 10)
     rows = tuple(
-        (label, *("-" if x is None else f"{x:.1f} {int(9 * x / best)}" for x in values))
+        (label, *("-" if x is None else f"{x:.1f} {level(x)}" for x in values))
         for label, values in zip(heat.rows, heat.values, strict=True)
     )
     return Table((f"{heat.row_name} \\ {heat.column_name}", *heat.columns), rows)
 
 
-def _largest(heat):
-    return max((x for row in heat.values for x in row if x is not None), default=1.0)
+def _level_of(heat, levels):
+    """A function from a value to its level: 0 for the smallest there is, levels - 1 for the
+    largest."""
+    known = [x for row in heat.values for x in row if x is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    step = (high - low) / (levels - 1) or 1.0
+    return lambda x: round((x - low) / step)
 
 
 def _legend(heat):
-    return f"  {heat.unit}; the digit after it runs from 0 to 9, the best."
+    return f"  {heat.unit}; then a digit, from 0 for the slowest to 9 for the fastest."
 
 
 def show(page, console):
@@ -210,9 +215,10 @@ def _rich_table(table):
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    result = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    result = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for i, name in enumerate(table.columns):
-        result.add_column(Text(name), justify="right" if is_numeric(table, i) else "left")
+        justify = "right" if is_numeric(table, i) else "left"
+        result.add_column(Text(name), justify=justify, overflow="fold")
     for row in table.rows:
         result.add_row(*map(Text, row))
     return result
@@ -223,8 +229,11 @@ def _rich_heat(heat):
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    best = _largest(heat)
-    result = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, caption=f"{heat.unit}; █ is the best")
+    level = _level_of(heat, len(_SHADES))
+    result = RichTable(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, caption_justify="left",
+        caption=f"{heat.unit}; {_SHADES[0]} is the slowest, {_SHADES[-1]} the fastest",
+    )  # fmt: skip
     result.add_column(f"{heat.row_name} \\ {heat.column_name}", justify="right")
     for name in heat.columns:
         result.add_column(name, justify="right")
@@ -235,7 +244,6 @@ def _rich_heat(heat):
             if x is None:
                 cells.append(Text("-"))
                 continue
-            level = min(int(len(_SHADES) * x / best), len(_SHADES) - 1)
-            cells.append(Text(f"{_SHADES[level] * 4} {x:.1f}", style=colours[level]))
+            cells.append(Text(f"{_SHADES[level(x)] * 4} {x:.1f}", style=colours[level(x)]))
         result.add_row(label, *cells)
     return result

@@ -1,10 +1,11 @@
 """`clmatmul walkthrough`: the lesson, page by page, on the reader's device."""
 
 import os
+import shutil
 import sys
 
 from clmatmul.cli.explain import size
-from clmatmul.cli.output import on_terminal, print_json, print_note, print_text
+from clmatmul.cli.output import on_terminal, print_json, print_text
 from clmatmul.errors import ArgumentError
 from clmatmul.selection import resolve
 from clmatmul.walkthrough import PARTS, Lesson, choose_parts, report
@@ -47,31 +48,51 @@ def run(arguments):
             "--step waits for Enter, so it needs a terminal and no --json; leave it out, or say "
             "--all"
         )
+    progress = _Progress(quiet=arguments.quiet)
     lesson = Lesson(
         device=resolve(arguments.device),
         quick=arguments.quick,
-        tell=_quiet if arguments.quiet else print_note,
+        tell=progress.tell,
         **{name: getattr(arguments, name) for name in _SIZES},
     )
     if arguments.json:
         title = lesson.device.profile.title
         pages = [report(part.page(lesson)) for part in parts]
+        progress.clear()
         print_json("walkthrough", {"device": title, "parts": pages})
         return 0
     for i, part in enumerate(parts):
-        _print_page(part.page(lesson))
+        page = part.page(lesson)
+        progress.clear()
+        _print_page(page)
         more = parts[i + 1 :]
         if more and at_terminal and not arguments.all and not _wants_more(more[0]):
             break
     return 0
 
 
-def _quiet(text):
-    """--quiet: no progress."""
+class _Progress:
+    """One line on the terminal behind standard error, written over and taken away again."""
+
+    def __init__(self, quiet):
+        self._shown = on_terminal(sys.stderr) and _has_cursor() and not quiet
+        self._width = shutil.get_terminal_size().columns - 1
+
+    def tell(self, text):
+        if self._shown:
+            sys.stderr.write(f"\r\x1b[K{text[: self._width]}")
+            sys.stderr.flush()
+
+    def clear(self):
+        self.tell("")
+
+
+def _has_cursor():
+    return os.environ.get("TERM", "dumb") != "dumb"
 
 
 def _print_page(page):
-    if on_terminal() and os.environ.get("TERM") != "dumb":
+    if on_terminal() and _has_cursor():
         from rich.console import Console
 
         show(page, Console(file=sys.stdout, highlight=False))
