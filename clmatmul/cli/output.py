@@ -2,6 +2,7 @@
 anywhere else they are plain text without any control character.
 """
 
+import contextlib
 import json
 import math
 import re
@@ -140,6 +141,25 @@ def print_matrix(array):
         if max(map(len, text.splitlines())) <= width:
             break
     print_text(text)
+
+
+@contextlib.contextmanager
+def progress(quiet):
+    """A function that shows what is being done: a line that changes, on a terminal only."""
+    if quiet or not on_terminal(sys.stderr):
+        yield lambda text: None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True)
+    with console.status("") as status:
+
+        def say(text):
+            room = max(console.width - 4, 20)
+            status.update(Text(text if len(text) <= room else text[: room - 1] + "…"))
+
+        yield say
 
 
 def print_note(text):
