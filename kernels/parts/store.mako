@@ -60,6 +60,12 @@ static inline void write_out(__global ${out.storage} *p, index_t i, acc_t value)
 
 <%def name="store(sum, row, col)">
     {
+${value(sum, row, col)}\
+        write_out(out, ${index.at("out", row, col)}, value);
+    }
+</%def>
+
+<%def name="value(sum, row, col)">\
         acc_t value = ${stages(sum, row, col)};
 % if kind.activation != "none":
         value = activation(value);
@@ -67,8 +73,6 @@ static inline void write_out(__global ${out.storage} *p, index_t i, acc_t value)
 % if kind.residual:
         value = add(value, load_residual(residual, ${index.at("residual", row, col)}));
 % endif
-        write_out(out, ${index.at("out", row, col)}, value);
-    }
 </%def>
 
 <%def name="stages(sum, row, col)"><%
