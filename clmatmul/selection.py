@@ -45,13 +45,17 @@ def use_device(selector):
         _chosen.reset(token)
 
 
+def chosen():
+    """The open Device of the innermost `use_device`, or None."""
+    return _chosen.get()
+
+
 def resolve(selector=None):
     """The open Device for a call that was given `selector`, or None for the default."""
     if selector is not None:
         return select(selector)
-    chosen = _chosen.get()
-    if chosen is not None:
-        return chosen
+    if chosen() is not None:
+        return chosen()
     for variable in ("CLMATMUL_DEVICE", "PYOPENCL_CTX"):
         text = os.environ.get(variable)
         if text:

@@ -121,10 +121,10 @@ def best_file(device_key, database=None):
 
 
 @cache
-def database_of(device_key, database=None):
+def database_of(device_key):
     """The TuningDatabase of a device, read once a process; an unreadable file is reported."""
     try:
-        user = read_records(best_file(device_key, database))
+        user = read_records(best_file(device_key))
     except DatabaseError as error:
         _log.warning("%s; untuned choices are used", error)
         user = []

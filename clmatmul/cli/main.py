@@ -72,7 +72,7 @@ COMMANDS = (
     Command("selfcheck", "clmatmul.cli.selfcheck", "check the kernels on a device"),
     Command("demo", "clmatmul.cli.demo", "real data, checked, tuned and timed"),
     Command("bench", "clmatmul.cli.bench", "time products against other libraries"),
-    Command("tune", "clmatmul.tune.__main__", "find the best kernel for your sizes", True),
+    Command("tune", "clmatmul.cli.tune", "find the best kernel for your sizes"),
 )
 
 

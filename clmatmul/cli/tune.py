@@ -1,0 +1,102 @@
+"""`clmatmul tune`: find the fastest configuration for a product."""
+
+import sys
+
+from clmatmul.cli.explain import size
+from clmatmul.cli.options import dtype_name
+from clmatmul.cli.output import on_terminal, print_json, print_lines, print_text
+from clmatmul.explanation import plain_problem
+from clmatmul.tune import tune
+from clmatmul.tune.progress import PlainProgress, Progress, RichProgress
+from clmatmul.tune.strategies import STRATEGIES
+
+_NOTHING_PASSED = 1
+_INTERRUPTED = 130
+
+
+def add_arguments(parser):
+    """The problem, the search and its limits, and where records go."""
+    group = parser.add_argument_group("the product")
+    for name, what in (
+        ("m", "rows of A"),
+        ("n", "columns of B"),
+        ("k", "columns of A, rows of B"),
+    ):
+        group.add_argument(f"--{name}", type=size, default=1024, metavar="SIZE",
+                           help=f"{what} (default 1024)")  # fmt: skip
+    group.add_argument("--batch", type=size, nargs="+", default=(), metavar="SIZE",
+                       help="sizes of batch dimensions")  # fmt: skip
+    group.add_argument("--dtype", type=dtype_name, default="float32", help="default float32")
+    group.add_argument("--layout", choices=("NN", "NT", "TN", "TT"), default="NN",
+                       help="of A and B, as for explain (default NN)")  # fmt: skip
+    group = parser.add_argument_group("the search")
+    group.add_argument("--strategy", choices=tuple(STRATEGIES), default="random",
+                       help="default random")  # fmt: skip
+    group.add_argument("--budget", action="append", metavar="LIMIT",
+                       help="60s, 5m, 200trials; of several, the first to end (60s)")  # fmt: skip
+    group.add_argument("--seed", type=int, default=0, help="of the order and the data (default 0)")
+    group.add_argument("--timeout", type=float, metavar="SECONDS",
+                       help="for each of build, launch, check and timing of a trial")  # fmt: skip
+    group.add_argument("--variant", action="append", metavar="NAME",
+                       help="search this kernel only; may be repeated")  # fmt: skip
+    again = group.add_mutually_exclusive_group()
+    again.add_argument("--force", action="store_true", help="try again what was tried before")
+    again.add_argument("--resume", action="store_true",
+                       help="skip what was tried before (default)")  # fmt: skip
+    group.add_argument("--dry-run", action="store_true", help="say what would be tried, and where")
+    group = parser.add_argument_group("records and output")
+    group.add_argument("--db", metavar="FOLDER", help="instead of CLMATMUL_DB")
+    group.add_argument("--jsonl", action="store_true",
+                       help="print each record once it is on disk, then the report")  # fmt: skip
+    group.add_argument("--no-color", action="store_true", help="as with NO_COLOR")
+
+
+def run(arguments):
+    """Search and print the report; 1 if nothing passed, 130 after Ctrl-C."""
+    problem = plain_problem(
+        arguments.m, arguments.n, arguments.k, arguments.dtype, arguments.layout,
+        tuple(arguments.batch),
+    )  # fmt: skip
+    progress = _progress(arguments)
+    report = tune(
+        problem,
+        arguments.device,
+        arguments.budget or "60s",
+        strategy=arguments.strategy,
+        seed=arguments.seed,
+        timeout=arguments.timeout,
+        db=arguments.db,
+        force=arguments.force,
+        variants=arguments.variant,
+        dry_run=arguments.dry_run,
+        progress=_Acknowledging(progress) if arguments.jsonl else progress,
+    )
+    if arguments.json or arguments.jsonl:
+        print_json("tune", report.to_dict())
+    else:
+        print_lines(report)
+    if report.interrupted:
+        return _INTERRUPTED
+    return 0 if report.ok or report.dry_run else _NOTHING_PASSED
+
+
+def _progress(arguments):
+    if arguments.quiet:
+        return Progress()
+    if on_terminal(sys.stderr):
+        return RichProgress(bool(arguments.verbose), not arguments.no_color)
+    return PlainProgress(bool(arguments.verbose))
+
+
+class _Acknowledging(Progress):
+    """Prints each record that is on disk, and passes everything on."""
+
+    def __init__(self, shown):
+        for name in ("begin", "state", "update", "end"):
+            setattr(self, name, getattr(shown, name))
+        self._shown = shown
+
+    def recorded(self, record):
+        print_text(record.to_json())
+        sys.stdout.flush()
+        self._shown.recorded(record)

@@ -1,0 +1,173 @@
+"""What a search found, as values, as JSON and as text."""
+
+from dataclasses import dataclass, field
+
+from clmatmul.choose import Choice
+from clmatmul.measure import Comparison
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration in the final table. Times in ns; speed_up is against the default."""
+
+    name: str
+    median_ns: float
+    spread_ns: float | None = None
+    speed_up: float | None = None
+    origin: str = ""
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class ProblemReport:
+    """What came of one problem.
+
+    combinations: configurations before any constraint. valid: after them, if they were counted.
+    untuned: the Choices without any record of the user's. statuses: how many trials ended how.
+    rejections: (variant, constraint) → configurations that it refused. winner: the TuningRecord
+    that products of this problem now use, None if nothing passed. comparison: the fastest
+    against the default, run in turn. curve: (seconds, best ns) whenever the best improved.
+    """
+
+    problem: object
+    combinations: int
+    valid: int | None
+    rejections: dict
+    untuned: tuple
+    budget: object
+    tried: int = 0
+    skipped: int = 0
+    statuses: dict = field(default_factory=dict)
+    failures: tuple = ()
+    rows: tuple = ()
+    winner: object = None
+    comparison: Comparison | None = None
+    verdict: str = ""
+    stopped: str = ""
+    curve: tuple = ()
+
+    def to_dict(self):
+        """The values as JSON can hold them."""
+        problem = self.problem
+        return {
+            "problem": str(problem),
+            "kind": problem.kind.key,
+            "batch": problem.batch_count,
+            "m": problem.m,
+            "n": problem.n,
+            "k": problem.k,
+            "flops": problem.flops,
+            "combinations": self.combinations,
+            "valid": self.valid,
+            "rejected": [
+                {"variant": variant, "constraint": text, "configurations": count}
+                for (variant, text), count in sorted(self.rejections.items())
+            ],
+            "untuned": [_choice(choice) for choice in self.untuned],
+            "budget": str(self.budget),
+            "tried": self.tried,
+            "skipped": self.skipped,
+            "statuses": self.statuses,
+            "failures": [
+                {"config": str(x.config), "status": x.status, "note": x.note} for x in self.failures
+            ],
+            "rows": [{**vars(row), "gflops": problem.flops / row.median_ns} for row in self.rows],
+            "chosen": None if self.winner is None else str(self.winner.config),
+            "comparison": None if self.comparison is None else vars(self.comparison),
+            "verdict": self.verdict,
+            "stopped": self.stopped,
+            "best_so_far": [{"seconds": s, "median_ns": ns} for s, ns in self.curve],
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a call of `tune`; `str()` prints it."""
+
+    profile: object
+    problems: tuple
+    journal: str
+    best_file: str
+    interrupted: bool = False
+    dry_run: bool = False
+
+    @property
+    def ok(self):
+        """True if every problem has a configuration that passed."""
+        return all(x.winner is not None for x in self.problems)
+
+    def to_dict(self):
+        """The values as JSON can hold them."""
+        return {
+            "device": self.profile.title,
+            "device_key": self.profile.key,
+            "interrupted": self.interrupted,
+            "dry_run": self.dry_run,
+            "journal": self.journal,
+            "best_file": self.best_file,
+            "problems": [x.to_dict() for x in self.problems],
+        }
+
+    def __str__(self):
+        lines = [f"device      {self.profile.title}"]
+        for found in self.problems:
+            lines += _dry_lines(found) if self.dry_run else _lines(found)
+        if self.dry_run:
+            lines.append(f"records     would go to {self.journal} and {self.best_file}")
+        else:
+            lines.append(f"records     {self.journal}")
+        return "\n".join(lines)
+
+
+def _choice(choice: Choice):
+    return {"config": str(choice.config), "origin": choice.origin, "note": choice.note}
+
+
+def _lines(found):
+    problem = found.problem
+    counts = ", ".join(f"{n} {status}" for status, n in sorted(found.statuses.items())) or "none"
+    yield f"problem     {problem}"
+    yield (
+        f"trials      {counts} ({found.skipped} known from earlier), of {found.combinations} "
+        f"combinations; ended: {found.stopped}"
+    )
+    for row in found.rows:
+        mark = "→" if row.chosen else " "
+        spread = "" if row.spread_ns is None else f" ±{duration(row.spread_ns / 2)}"
+        against = "" if row.speed_up is None else f"  {row.speed_up:.2f}×"
+        origin = f"  [{row.origin}]" if row.origin else ""
+        yield (
+            f"          {mark} {duration(row.median_ns) + spread:18s} "
+            f"{speed(problem.flops, row.median_ns):>16s}{against}  {row.name}{origin}"
+        )
+    yield f"result      {found.verdict}"
+    if found.failures:
+        yield f"failures    {len(found.failures)}, such as"
+        for record in found.failures[:3]:
+            yield f"            {record.config}: {record.status}: {record.note}"
+
+
+def _dry_lines(found):
+    yield f"problem     {found.problem}"
+    yield f"budget      {found.budget}"
+    yield (
+        f"space       {found.combinations} combinations, {found.valid} valid configurations, "
+        f"{found.skipped} of them known from earlier"
+    )
+    for (variant, text), count in sorted(found.rejections.items()):
+        yield f"            {count} of {variant} rejected by {text}"
+    for i, choice in enumerate(found.untuned):
+        yield f"{'untuned' if i == 0 else '':12s}{choice}"
+
+
+def duration(ns):
+    """A time in the unit that keeps it short: 870 ns, 12.3 µs, 4.56 ms, 1.2 s."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if ns >= 0.9995 * size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns:.3g} ns"
+
+
+def speed(flops, ns):
+    """Operations a second: 12.3 GFLOP/s."""
+    return f"{flops / ns:.1f} GFLOP/s"

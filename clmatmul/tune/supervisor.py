@@ -1,0 +1,143 @@
+"""Starts the worker process, watches how long it takes, and ends it when it must be ended.
+
+A driver or compiler may abort the process, or hang in a call that nothing can interrupt. So the
+worker is a process of its own, in its own session, started afresh (never forked from a process
+that uses OpenCL), and killed when a state lasts longer than its limit.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from clmatmul.tune.messages import raise_error
+
+# Seconds that each state may last; the tuner sets those of 'verify' and 'time' by the problem.
+LIMITS = {"open": 60, "prepare": 120, "build": 30, "launch": 20, "verify": 60, "time": 60,
+          "compare": 60}  # fmt: skip
+_TERMINATE_SECONDS = 2
+_STDERR_TAIL = 2000
+
+
+class WorkerFailure(Exception):
+    """The worker is no more; `state` is what it was doing, `hung` whether it had to be killed."""
+
+    def __init__(self, state, hung, reason):
+        self.state = state
+        self.hung = hung
+        super().__init__(reason)
+
+
+class Worker:
+    """One worker process; `ask` sends a request and waits for the reply."""
+
+    def __init__(self):
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115, lives as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "clmatmul.tune.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=_environment(),
+            **_own_session(),
+        )
+        self._lines = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def ask(self, request, state, limits, entered=lambda state: None):
+        """The reply to a request.
+
+        state: what the worker is doing until it says otherwise. limits: state → seconds.
+        entered: told each further state. WorkerFailure if the worker dies or has to be killed;
+        the package's own errors as the worker raised them.
+        """
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise self._died(state) from None
+        deadline = time.monotonic() + limits[state]
+        while True:
+            try:
+                line = self._lines.get(timeout=max(deadline - time.monotonic(), 0))
+            except queue.Empty:
+                self._end()
+                raise WorkerFailure(
+                    state, True, f"still in state {state} after {limits[state]:g} s"
+                ) from None
+            if line is None:
+                raise self._died(state)
+            message = json.loads(line)
+            if "state" in message:
+                state = message["state"]
+                deadline = time.monotonic() + limits[state]
+                entered(state)
+            elif "error" in message:
+                raise_error(message)
+            else:
+                return message["reply"]
+
+    def _died(self, state):
+        code = self._process.wait()
+        reason = f"the process ended with code {code}"
+        if code < 0:
+            reason = f"the process was ended by {signal.Signals(-code).name}"
+        last = self._last_words()
+        return WorkerFailure(
+            state, False, f"{reason} in state {state}{': ' + last if last else ''}"
+        )
+
+    def _last_words(self):
+        """The last line that the process wrote to standard error."""
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - _STDERR_TAIL))
+        lines = self._stderr.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    def _end(self):
+        """Ask the process to end, and end it if it does not."""
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_TERMINATE_SECONDS)
+        self.kill()
+
+    def close(self):
+        """End an idle worker: it goes when its standard input is closed."""
+        try:
+            self._process.stdin.close()
+            self._process.wait(_TERMINATE_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            self.kill()
+
+    def kill(self):
+        """End the process, and all that it started, at once."""
+        if os.name == "posix":
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.wait()
+
+
+def _environment():
+    """The worker imports the same clmatmul as this process, whatever lies in this folder."""
+    root = str(Path(__file__).resolve().parent.parent.parent)
+    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+
+
+def _own_session():
+    if os.name == "posix":
+        return {"start_new_session": True}
+    return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}

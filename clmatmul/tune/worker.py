@@ -1,0 +1,124 @@
+"""The process that touches OpenCL for the tuner: `python -m clmatmul.tune.worker`.
+
+It reads requests from standard input and answers on standard output (`messages`). It may be
+killed at any time, and ends by itself as soon as the tuner is gone, even if a kernel hangs: a
+thread watches standard input, and runs while the main thread waits in the driver.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+from dataclasses import asdict
+
+from clmatmul.config import TileConfig
+from clmatmul.device_profile import DeviceProfile
+from clmatmul.errors import ClmatmulError, DeviceError
+from clmatmul.executable import build
+from clmatmul.measure import interleave, timed_run
+from clmatmul.plan import make_plan
+from clmatmul.selection import resolve
+from clmatmul.trial import Trial, Workload, is_sane, try_config
+from clmatmul.tune.messages import error_to_dict, problem_from_dict
+
+
+class Session:
+    """What the worker holds between requests: the device, and the operands of one problem."""
+
+    def __init__(self, say):
+        self._say = say
+        self._device = None
+        self._workload = None
+
+    def answer(self, request):
+        """The reply to a request, as a dict."""
+        return getattr(self, "_" + request["do"])(request)
+
+    def _enter(self, state):
+        self._say({"state": state})
+
+    def _open(self, request):
+        selector = request["device"]
+        if isinstance(selector, dict):
+            selector = DeviceProfile.from_json(json.dumps(selector))
+        self._device = resolve(selector)
+        return {"profile": json.loads(self._device.profile.to_json())}
+
+    def _canary(self, request):
+        self._enter("launch")
+        if not is_sane(self._device, problem_from_dict(request["problem"])):
+            raise DeviceError("the safe kernel gives wrong results")
+        return {}
+
+    def _prepare(self, request):
+        self._enter("prepare")
+        problem = problem_from_dict(request["problem"])
+        self._workload = Workload(self._device, problem, request["seed"])
+        return {}
+
+    def _try(self, request):
+        config = TileConfig.parse(request["config"])
+        try:
+            found = try_config(
+                self._device, self._workload, config, entered=self._enter,
+                best_ns=request["best_ns"], slowest_ns=request["slowest_ns"],
+            )  # fmt: skip
+        except (RuntimeError, MemoryError) as error:
+            # What a runtime reports in ways of its own, such as a lack of memory.
+            if isinstance(error, ClmatmulError):
+                raise
+            found = Trial(config, "launch_failed", note=f"{type(error).__name__}: {error}"[:400])
+        return {**asdict(found), "config": found.config.to_dict()}
+
+    def _compare(self, request):
+        """Times of several configurations, run in turn; builds come first, never in between."""
+        self._enter("build")
+        profile, problem = self._device.profile, self._workload.problem
+        plans = [make_plan(problem, profile, TileConfig.parse(x)) for x in request["configs"]]
+        runs = [self._workload.runner(build(self._device, plan)) for plan in plans]
+        for run in runs:
+            timed_run(run, 0)
+        self._enter("compare")
+        turns = iter(range(1, 10**9))
+        contestants = [lambda run=run: timed_run(run, next(turns))[0] for run in runs]
+        times = interleave(contestants, request["rounds"], max_seconds=request["max_seconds"])
+        return {"times_ns": times}
+
+
+def main():
+    """Serve requests until standard input ends."""
+    say = _private_output()
+    requests = queue.Queue()
+    threading.Thread(target=_read, args=(requests,), daemon=True).start()
+    session = Session(say)
+    while True:
+        try:
+            say({"reply": session.answer(json.loads(requests.get()))})
+        except ClmatmulError as error:
+            say(error_to_dict(error))
+
+
+def _private_output():
+    """A function that writes one message to what was standard output.
+
+    Drivers and compilers print to standard output as they please: theirs becomes standard error.
+    """
+    channel = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def say(message):
+        channel.write(json.dumps(message) + "\n")
+        channel.flush()
+
+    return say
+
+
+def _read(requests):
+    for line in sys.stdin:
+        requests.put(line)
+    os._exit(0)  # the tuner is gone; the main thread may be stuck in a driver
+
+
+if __name__ == "__main__":
+    main()
