@@ -92,16 +92,28 @@ def part_names():
 
 @cache
 def header(name):
-    """The names that a variant's module block defines, as a dict."""
+    """The names that a variant's module block defines, as a dict.
+
+    `EXTENDS = "parts/NAME.mako"` on a line of its own puts that part's names there first.
+    """
+    allowed = {x: getattr(builtins, x) for x in _HEADER_BUILTINS}
+    names = {"__builtins__": allowed, "__name__": f"clmatmul.kernels.{name}"}
+    file = str(variant_files()[name]) if name in variant_files() else name
+    extended = re.search(r'^EXTENDS = "(parts/\w+\.mako)"$', text(name), re.MULTILINE)
+    if extended:
+        _execute_block(extended.group(1), extended.group(1), names)
+    _execute_block(name, file, names)
+    return {k: v for k, v in names.items() if not k.startswith("__")}
+
+
+def _execute_block(name, file, names):
+    """Run the module block of a template in a namespace; TemplateError with file and line."""
     source = text(name)
-    file = str(variant_files()[name])
     match = _HEADER.match(source)
     if not match:
         raise TemplateError(file, 1, "a variant starts with a module block <%! … %>")
     # Keep the line numbers of the file in tracebacks.
     block = "\n" * source.count("\n", 0, match.start(1)) + match.group(1)
-    allowed = {x: getattr(builtins, x) for x in _HEADER_BUILTINS}
-    names = {"__builtins__": allowed, "__name__": f"clmatmul.kernels.{name}"}
     try:
         exec(compile(block, file, "exec"), names)
     except SyntaxError as error:
@@ -109,7 +121,6 @@ def header(name):
     except Exception as error:
         line = error.__traceback__.tb_next.tb_lineno if error.__traceback__.tb_next else 0
         raise TemplateError(file, line, f"{type(error).__name__}: {error}") from None
-    return {k: v for k, v in names.items() if not k.startswith("__")}
 
 
 @cache
@@ -144,7 +155,23 @@ def render(name, values):
             for record in RichTraceback().records:
                 if record[4] is not None:  # a line of a template, not of Mako itself
                     file, line = record[4], record[5]
+        if isinstance(error, NameError):
+            file, line = _place_of_name(error, file, line)
         raise TemplateError(file, line, f"{type(error).__name__}: {error}") from None
+
+
+def _place_of_name(error, file, line):
+    """Where a template first uses the name that is missing; Mako looks names up beforehand."""
+    step, uri = error.__traceback__, None
+    while step is not None:
+        uri = step.tb_frame.f_globals.get("_template_uri", uri)
+        step = step.tb_next
+    name = re.search(r"'(\w+)'", str(error))
+    if uri is None or name is None:
+        return file, line
+    lines = text(uri.removesuffix(SUFFIX)).splitlines()
+    uses = (i for i, x in enumerate(lines, 1) if re.search(rf"\b{name[1]}\b", x))
+    return uri, next(uses, line)
 
 
 @cache
