@@ -223,7 +223,7 @@ class ProblemKind:
 
     @property
     def key(self):
-        """One line of text that names the kind; equal kinds have equal keys."""
+        """One line of text that names the kind but for alignments, which differ from run to run."""
         parts = []
         for f in fields(self):
             value = getattr(self, f.name)
