@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from clmatmul.choose import choose
 from clmatmul.config import TileConfig
-from clmatmul.element_types import numpy_dtype, product_type
+from clmatmul.element_types import element_type, numpy_dtype, product_type
 from clmatmul.plan import make_plan, render
 from clmatmul.problem import ArrayView, Problem
 
@@ -97,7 +97,7 @@ def plain_problem(m, n, k, dtype="float32", layout="NN", batch=(), accumulate=No
 
     layout: N (row-major) or T (column-major) for A and B.
     """
-    name = numpy_dtype(str(dtype)).name
+    name = element_type(dtype).name
     batch = tuple(batch)
 
     def view(rows, cols, letter, element):
