@@ -368,17 +368,6 @@ def test_a_command_is_offered_only_if_its_module_is_there(monkeypatch):
     assert [command.name for command in available()] == ["devices"]
 
 
-def test_a_command_with_a_parser_of_its_own_gets_all_the_rest(monkeypatch):
-    got = []
-    module = type(sys)("clmatmul_test_tune")
-    module.main = lambda argv: got.append(argv) or 7
-    monkeypatch.setitem(sys.modules, "clmatmul_test_tune", module)
-    tune = cli_main.Command("tune", "clmatmul_test_tune", "x", passes_on=True)
-    monkeypatch.setattr(cli_main, "available", lambda: (tune,))
-    assert main(["--json", "tune", "--m", "5", "--odd=x"]) == 7
-    assert got == [["--json", "--m", "5", "--odd=x"]]
-
-
 def test_plain_tables():
     table = Table(("name", "n"), (("a", "1"), ("long name", "10")), right=("n",))
     assert plain_table(table) == "name        n\na           1\nlong name  10"

@@ -51,15 +51,11 @@ EXIT_CODES_HELP = """exit codes:
 
 @dataclass(frozen=True)
 class Command:
-    """A sub-command: offered if its module is there.
-
-    passes_on: the module has `main(argv) -> int` with a parser of its own.
-    """
+    """A sub-command: offered if its module is there."""
 
     name: str
     module: str
     summary: str
-    passes_on: bool = False
 
 
 COMMANDS = (
@@ -128,11 +124,7 @@ def _dispatch(argv):
     if arguments.command is None:
         return import_module("clmatmul.cli.start").run(arguments)
     command = next(c for c in commands if c.name == arguments.command)
-    module = import_module(command.module)
-    if command.passes_on:
-        argv.remove(command.name)
-        return module.main(argv)
-    return module.run(arguments)
+    return import_module(command.module).run(arguments)
 
 
 # ---- the parser -----------------------------------------------------------------------------
@@ -162,8 +154,6 @@ class _CommandParser(Parser):
         self._complete = False
 
     def parse_known_args(self, args=None, namespace=None, *more, **keywords):
-        if self._command.passes_on:
-            return namespace or argparse.Namespace(), []
         if self._complete:
             return super().parse_known_args(args, namespace, *more, **keywords)
         self._complete = True
