@@ -84,7 +84,11 @@ class Variant:
         return self.default.with_values(**config.values())
 
     def derived(self, config, kind, profile):
-        """The quantities that the header derives, as attributes."""
+        """The quantities that the header derives, as attributes.
+
+        It is shown only the alignments that the variant tells apart, as its text is.
+        """
+        kind = kind.with_alignment(self.alignment_classes)
         values = self.header["derive"](SimpleNamespace(**config.values()), kind, profile)
         return SimpleNamespace(**values)
 
@@ -99,7 +103,8 @@ class Variant:
         reasons = list(self.unmet(problem.kind, profile))
         allowed = self.all_parameters()
         for name, value in config.parameters:
-            if value not in allowed[name]:
+            # 16.0 and True equal 16 and 1, but are other text in a kernel
+            if not any(value == x and type(value) is type(x) for x in allowed[name]):
                 reasons.append(f"{name}={value} is not one of {tuple(allowed[name])}")
         if reasons:
             return tuple(reasons)
@@ -153,6 +158,8 @@ def load_variant(name):
     parameters = {k: tuple(v) for k, v in header["PARAMETERS"].items()}
     runtime = {k: tuple(v) for k, v in header.get("RUNTIME_PARAMETERS", {}).items()}
     default = TileConfig.of(name, **header["DEFAULT"])
+    if header.get("POST_BUILD") and "post_build" not in header:
+        raise TemplateError(file, 1, "POST_BUILD names a step, and the header has no post_build")
     if set(header["DEFAULT"]) != {*parameters, *runtime}:
         raise TemplateError(file, 1, "DEFAULT must give a value to each parameter, and no other")
     return Variant(
