@@ -111,7 +111,7 @@ def make_plan(problem, profile, config, instrument="none"):
     for launch in variant.launches(config, problem, profile):
         arguments, values = _arguments(launch, problem, config, variant)
         arguments += [_instrument_argument(name, instrument, kind) for name in extra]
-        identity = [variant.digest, launch["entry"], kind.key, sorted(rendered.items()),
+        identity = [variant.digest, launch["entry"], repr(kind), sorted(rendered.items()),
                     instrument, [str(x) for x in arguments]]  # fmt: skip
         launches.append(
             Launch(
@@ -123,7 +123,7 @@ def make_plan(problem, profile, config, instrument="none"):
                 source_key=hashlib.sha256(repr(identity).encode()).hexdigest(),
             )
         )
-    reasons = [reason for launch in launches for reason in _geometry_faults(launch, profile)]
+    reasons = [x for launch in launches for x in _launch_faults(launch, kind.index, profile)]
     local_bytes = derived.get("local_bytes", 0)
     if local_bytes > profile.usable_local_bytes:
         # Checked for every variant, whatever its constraints: PoCL does not fail, it corrupts.
@@ -279,8 +279,13 @@ def _instrument_argument(name, instrument, kind):
     return KernelArgument(name, f"__global {target} *", "buffer")
 
 
-def _geometry_faults(launch, profile):
-    """Every limit of the device that a launch's geometry breaks."""
+def _launch_faults(launch, index, profile):
+    """Every limit of the device that a launch's geometry or its parameter list breaks."""
+    sizes = {"index": 8 if index == "long" else 4, "buffer": profile.address_bits // 8}
+    sizes.update(offset=sizes["index"], scalar=16)
+    needed = sum(sizes[x.role] for x in launch.arguments)
+    if needed > profile.max_parameter_bytes:
+        yield f"bytes of kernel arguments: {needed} > {profile.max_parameter_bytes}"
     items = math.prod(launch.local_size)
     if items > profile.max_work_group_size:
         yield f"work-items a group: {items} > {profile.max_work_group_size}"
