@@ -377,6 +377,15 @@ def test_options_before_and_after_the_command(run):
     assert json.loads(run("--json", "devices")[1]) == json.loads(run("devices", "--json")[1])
 
 
+def test_a_narrow_encoding_ends_no_command(monkeypatch):
+    import io
+
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", narrow)
+    assert main(["explain", "9", "9", "9"]) == 0
+    assert b"9?9?9 float32" in narrow.buffer.getvalue()
+
+
 def test_version(run):
     assert run("--version")[1] == f"clmatmul {clmatmul.__version__}\n"
 

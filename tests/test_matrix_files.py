@@ -1291,6 +1291,18 @@ def test_prompt_matrix_at_the_end_of_input(answers):
     assert text.endswith("\n")
 
 
+def test_prompt_matrix_tells_a_size_that_is_known():
+    output = io.StringIO()
+    answers = iter(["2", "1 2", "3 4"])
+    found = prompt_matrix("B", rows=2, input=lambda question: next(answers), output=output)
+    assert same(found, np.array([[1, 2], [3, 4]]))
+    assert output.getvalue().startswith("B: number of rows: 2, as the other matrix needs it\n")
+    answers = iter(["1", "1 2 3"])
+    assert prompt_matrix(
+        "B", columns=3, input=lambda question: next(answers), output=output
+    ).shape == (1, 3)
+
+
 def test_prompt_matrix_by_default_asks_on_standard_error(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.StringIO("1\n2\n3 4\n"))
     assert same(prompt_matrix("B"), [[3, 4]])

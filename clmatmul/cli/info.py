@@ -20,7 +20,7 @@ from clmatmul.walk import tuning_folder
 
 _PACKAGES = ("numpy", "pyopencl", "pocl-binary-distribution", "mako", "rich", "scipy", "ml_dtypes")
 _VARIABLES = (
-    "CLMATMUL_", "PYOPENCL_", "OCL_ICD_", "OPENCL_", "OPENCL", "POCL_", "CL_", "RUSTICL_", "MESA_",
+    "CLMATMUL_", "PYOPENCL_", "OCL_ICD_", "OPENCL", "POCL_", "CL_", "RUSTICL_", "MESA_",
     "OCLGRIND_", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS",
     "LD_LIBRARY_PATH",
 )  # fmt: skip
