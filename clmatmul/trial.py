@@ -236,7 +236,10 @@ class Sample:
         if changed.any():
             at = self._outside[np.argwhere(changed)[0][0]]
             return Verdict(f"wrote outside the output, at element {at} of its memory", None)
-        result = cases.like(after, out)
+        return self.judge_result(cases.like(after, out))
+
+    def judge_result(self, result):
+        """The Verdict on a result, an array of shape (batch…, m, n): poison, sampled lines."""
         if self._floating and np.isnan(result).any():
             return Verdict("left elements of the output unwritten, or wrote NaN", None)
         worst = 0.0

@@ -1,10 +1,11 @@
 """`clmatmul tune`: find the fastest configuration for a product."""
 
+import json
 import sys
 
 from clmatmul.cli.explain import size
 from clmatmul.cli.options import dtype_name
-from clmatmul.cli.output import on_terminal, print_json, print_lines, print_text
+from clmatmul.cli.output import SCHEMA, on_terminal, print_json, print_lines, print_text
 from clmatmul.explanation import plain_problem
 from clmatmul.tune import tune
 from clmatmul.tune.progress import PlainProgress, Progress, RichProgress
@@ -71,7 +72,9 @@ def run(arguments):
         dry_run=arguments.dry_run,
         progress=_Acknowledging(progress) if arguments.jsonl else progress,
     )
-    if arguments.json or arguments.jsonl:
+    if arguments.jsonl:
+        print_text(json.dumps({"schema": SCHEMA, "command": "tune", **report.to_dict()}))
+    elif arguments.json:
         print_json("tune", report.to_dict())
     else:
         print_lines(report)

@@ -65,7 +65,7 @@ def table_rows(search, winner):
         Row(
             name=str(x.config),
             median_ns=x.median_ns,
-            spread_ns=x.spread_ns,
+            spread_ns=x.spread_ns if x.samples > 1 else None,
             speed_up=default.median_ns / x.median_ns if default else None,
             origin="default" if x is default else origins.get(x.config, ""),
             chosen=winner is not None and x.config == winner.config,

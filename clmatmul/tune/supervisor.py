@@ -36,18 +36,22 @@ class WorkerFailure(Exception):
 
 
 class Worker:
-    """One worker process; `ask` sends a request and waits for the reply."""
+    """One worker process; `ask` sends a request and waits for the reply.
 
-    def __init__(self):
+    arguments: of the Python interpreter that is started.
+    """
+
+    def __init__(self, arguments=("-m", "clmatmul.tune.worker")):
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115, lives as long as the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "clmatmul.tune.worker"],
+            [sys.executable, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             env=_environment(),
             **_own_session(),
         )
+        self._said_before = 0
         self._lines = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -63,6 +67,7 @@ class Worker:
         entered: told each further state. WorkerFailure if the worker dies or has to be killed;
         the package's own errors as the worker raised them.
         """
+        self._said_before = self._stderr.seek(0, os.SEEK_END)
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
@@ -100,9 +105,9 @@ class Worker:
         )
 
     def _last_words(self):
-        """The last line that the process wrote to standard error."""
+        """The last line that the process wrote to standard error about this request."""
         size = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, size - _STDERR_TAIL))
+        self._stderr.seek(max(self._said_before, size - _STDERR_TAIL))
         lines = self._stderr.read().decode(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 

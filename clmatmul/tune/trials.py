@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from clmatmul.config import TileConfig
 from clmatmul.device_profile import DeviceProfile
-from clmatmul.errors import DeviceError
+from clmatmul.errors import ClmatmulError, DeviceError
 from clmatmul.trial import Trial
 from clmatmul.tune.messages import problem_to_dict
 from clmatmul.tune.supervisor import LIMITS, Worker, WorkerFailure
@@ -119,7 +119,7 @@ class Trials:
             problem = problem_to_dict(self._task.problem)
             self._ask_or_lose({"do": "canary", "problem": problem}, "launch")
             self._prepare()
-        except DeviceError as error:
+        except ClmatmulError as error:
             raise DeviceLost(
                 f"after a failed trial the device does not work any more: {error}; restart the "
                 "driver or the machine, and tune again: what was tried is recorded and skipped"

@@ -59,29 +59,40 @@ def tune(
     budget = Budget.parse(budget)
     search = find_strategy(strategy)
     chosen = _variants(variants)
+    if timeout is not None and not timeout > 0:
+        raise ArgumentError(f"timeout={timeout!r} must be a number of seconds above 0, or None")
     folder = walk.tuning_folder(db)
     if not dry_run:
         check_writable(folder / "journals")
     progress = progress or Progress()
     trials = Trials(_selector(device), timeout, progress.state)
     try:
-        store = Store(trials.profile, folder, walk.best_file(trials.profile.key, db), seed)
-        tuner = _Tuner(trials, store, search, seed, force, chosen, progress)
+        profile = trials.profile
         for problem in problems:
-            check_device(problem, trials.profile)
-        found, interrupted = [], False
-        for i, problem in enumerate(problems):
-            share = _remaining(budget, found, tuner, len(problems) - i)
-            found.append(tuner.describe(problem, share) if dry_run else tuner.tune(problem, share))
-            interrupted = found[-1].stopped == INTERRUPTED
-            if interrupted:
-                break
+            check_device(problem, profile)
+        store = Store(profile, folder, walk.best_file(profile.key, db), seed)
+        tuner = _Tuner(trials, store, search, seed, force, chosen, progress)
+        found = tuple(_each(problems, budget, tuner.describe if dry_run else tuner.tune))
     finally:
         trials.kill()
         walk.forget()
-    return Report(
-        trials.profile, tuple(found), str(store.journal), str(store.best_file), interrupted, dry_run
-    )
+    interrupted = found[-1].stopped == INTERRUPTED
+    return Report(profile, found, str(store.journal), str(store.best_file), interrupted, dry_run)
+
+
+def _each(problems, budget, tune_one):
+    """The ProblemReport of one problem after the other, each with its part of the budget."""
+    begin, tried = time.monotonic(), 0
+    for i, problem in enumerate(problems):
+        left = Budget(
+            budget.seconds and round(max(budget.seconds - (time.monotonic() - begin), 1), 1),
+            budget.trials and max(budget.trials - tried, 1),
+        )
+        report = tune_one(problem, left.share(len(problems) - i))
+        tried += report.tried
+        yield report
+        if report.stopped == INTERRUPTED:
+            break
 
 
 def _problems(given):
@@ -128,15 +139,6 @@ def _selector(device):
     return selection.select(device).profile  # opened by the caller already
 
 
-def _remaining(budget, found, tuner, parts):
-    spent = sum(x.tried for x in found)
-    left = Budget(
-        None if budget.seconds is None else max(budget.seconds - tuner.seconds, 1),
-        None if budget.trials is None else max(budget.trials - spent, 1),
-    )
-    return left.share(parts)
-
-
 class _Tuner:
     """Tunes one problem after the other on one device."""
 
@@ -148,11 +150,6 @@ class _Tuner:
         self._force = force
         self._variants = variants
         self._progress = progress
-        self._begin = time.monotonic()
-
-    @property
-    def seconds(self):
-        return time.monotonic() - self._begin
 
     def _search(self, problem, budget):
         profile = self._trials.profile
