@@ -93,7 +93,8 @@ def measure(run, flops, *, warm_up=1, runs=5, max_runs=200, min_seconds=0.0, max
         if enough or len(event_ns) >= max_runs or spent >= max_seconds:
             break
     found = Measurement(tuple(event_ns), tuple(wall_ns), flops)
-    refuse_idle_events(found.median_ns, found.wall_median_ns)
+    if len(event_ns) >= 3:
+        _refuse_idle_events(found)
     return found
 
 
@@ -115,12 +116,13 @@ def timed_run(run, i, flops=0, peak_flops=None):
     return event_ns, wall_ns
 
 
-def refuse_idle_events(event_ns, wall_ns):
+def _refuse_idle_events(found):
     """MeasurementError if, in the middle of many runs, events cover next to none of the wall.
 
     One run may wait long before it starts; half of them do so only if the events are not those
     of the work.
     """
+    event_ns, wall_ns = found.median_ns, found.wall_median_ns
     if wall_ns > event_ns * _ENQUEUE_FACTOR + _ENQUEUE_SLACK_NS:
         raise MeasurementError(f"events say {event_ns:.0f} ns, but {wall_ns:.0f} ns went by")
 

@@ -17,7 +17,7 @@ _TEXT_COLUMNS = ("size", "dtype", "verdict", "origin")
 def add_arguments(parser):
     """Sizes, dtypes, layout, rounds."""
     parser.add_argument("--sizes", type=_sizes, default="256,512,1024", metavar="LIST",
-                        help="such as 256,1000x64x3000 (m, n, k); default 256,512,1024")  # fmt: skip
+                        help="such as 256,1000x64x3000 (m n k); default 256,512,1024")  # fmt: skip
     parser.add_argument("--dtypes", type=_dtypes, default="float32", metavar="LIST",
                         help="such as float32,float64 (default float32)")  # fmt: skip
     parser.add_argument("--layout", choices=("NN", "NT", "TN", "TT"), default="NN",
