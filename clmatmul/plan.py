@@ -128,6 +128,11 @@ def make_plan(problem, profile, config, instrument="none"):
     if local_bytes > profile.usable_local_bytes:
         # Checked for every variant, whatever its constraints: PoCL does not fail, it corrupts.
         reasons.append(f"local_bytes: {local_bytes} > {profile.usable_local_bytes}")
+    reasons += [
+        f"workspace {w.name}: {w.bytes} bytes > {profile.max_alloc_bytes} in one allocation"
+        for w in workspace
+        if w.bytes > profile.max_alloc_bytes
+    ]
     if reasons:
         raise ConfigError(config, reasons)
     return Plan(
@@ -172,6 +177,7 @@ def render_launch(plan, launch):
         orders={x.name: x.order for x in arrays},
         parameters=",\n    ".join(map(str, launch.arguments)),
         entry=launch.entry,
+        arguments=names,
         instrument=plan.instrument,
         literal=_literal(compute),
     )
@@ -220,8 +226,9 @@ def _arguments(launch, problem, config, variant):
     """The KernelArguments of a launch, in order, and the values of those of role index."""
     values = {}
     arguments = []
-    known = dict(launch.get("values", {}))
-    known.update({name: config.values()[name] for name in variant.runtime_parameters})
+    # What the launch states wins: a run-time parameter may be a limit that the problem lowers.
+    known = {name: config.values()[name] for name in variant.runtime_parameters}
+    known.update(launch.get("values", {}))
     scratch = variant.header.get("WORKSPACE_TYPES", {})
 
     def index(name, value):

@@ -37,8 +37,8 @@ def check(device, config, kind, size, data, rng, **keywords):
     try:
         verdict = check_case(device, config, case)
     except ConfigError as error:
-        if size == (1, 1, 1) or "reproducible" in str(error):
-            return None
+        if all("problem." in reason for reason in error.reasons):
+            return None  # a size that this variant does not serve, by its own word
         raise
     assert verdict.fault is None, f"{config} {kind.key} {size} {data}: {verdict.fault}"
     return verdict
@@ -268,7 +268,7 @@ def test_bound(device, about, rng, variant, dtype, record_property):
     worst = 0.0
     for size in ((17, 19, 23), (33, 65, 300), (3, 5, 1500)):
         verdict = check(device, config, kind, size, "random", rng)
-        worst = max(worst, verdict.error_ratio)
+        worst = max(worst, verdict.error_ratio if verdict else 0.0)
     record_property("error_ratio", worst)
     assert 0 <= worst <= 1
 

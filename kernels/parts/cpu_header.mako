@@ -1,0 +1,128 @@
+<%!
+# What the headers of the CPU variants share: EXTENDS puts these names into theirs.
+#
+# A work-item of its own work-group owns a macro-tile of the result and goes through panels of A
+# (micro_m rows) and of B (micro_n columns), block by block of k.
+
+
+def ceil_div(x, y):
+    return -(-x // y)
+
+
+def derive_micro(config, kind, profile):
+    planes = 2 if kind.compute.startswith("complex") else 1
+    scalar_bytes = kind.compute_itemsize // planes
+    # Registers of 32 bytes (AVX2: 16 of them; AVX-512: 32 of 64 bytes): all accumulators, and
+    # one term's vectors of B.
+    wide = "avx512" in profile.device_version or profile.family == "intel-cpu"
+    per_vector = max(config.vector_width * scalar_bytes // 32, 1)
+    whole = ("float32", "float64", "int32", "uint32", "int64", "uint64")
+    micro_n = config.vectors * config.vector_width
+    return dict(
+        planes=planes,
+        micro_n=micro_n,
+        a_step=config.micro_m * planes,
+        b_step=micro_n * planes,
+        vector_registers=(config.micro_m + 1) * config.vectors * planes * per_vector,
+        register_file=64 if wide else 16,
+        # A line of B may be copied as it lies where it is stored as accumulators are.
+        b_is_plain=(
+            kind.b.order == "row" and planes == 1
+            and kind.b.dtype in whole and kind.b.dtype in (kind.compute, kind.compute[1:])
+        ),
+        # Whole vectors may be stored where the output holds accumulators as they are.
+        vector_store=(
+            kind.out.dtype in whole
+            and kind.result == kind.out.dtype
+            and kind.out.dtype in (kind.compute, kind.compute[1:])
+            and kind.out.order == "row"
+            and kind.activation == "none"
+            and kind.c in (None, kind.out.dtype)
+            and not (kind.bias or kind.residual or kind.row_scale or kind.col_scale)
+        ),
+    )
+
+
+def lanes_of(compute):
+    # A 512-bit vector: two AVX2 registers, or one of AVX-512.
+    return {"float32": 16, "uint32": 16, "bool": 16, "float64": 8, "uint64": 8,
+            "complex64": 8, "complex128": 4}[compute]
+
+
+def grid(config, panels_m, panels_n, parallel, problem, profile):
+    """(tiles_m, tiles_n): macro-tiles within the limits of config, as many as units need.
+
+    parallel: work-items that there are for each tile (batch, parts of k).
+    """
+    tiles_m = min(ceil_div(problem.m, config.tile_m), panels_m)
+    tiles_n = min(ceil_div(problem.n, config.tile_n), panels_n)
+    units = profile.compute_units
+    while parallel * tiles_m * tiles_n % units and parallel * tiles_m * tiles_n < 8 * units:
+        # the same work for every unit: cut the longer side of the tiles
+        if tiles_m < panels_m and problem.m * tiles_n >= problem.n * tiles_m:
+            tiles_m += 1
+        elif tiles_n < panels_n:
+            tiles_n += 1
+        elif tiles_m < panels_m:
+            tiles_m += 1
+        else:
+            break
+    return tiles_m, tiles_n
+
+
+def blocking_in_place(config, derived, problem, profile):
+    """Panels, parts and blocks of k, tiles, for the variants that read A in place."""
+    panels_m = ceil_div(problem.m, config.micro_m)
+    panels_n = ceil_div(problem.n, derived.micro_n)
+    splits = min(config.splits, ceil_div(problem.k, 64))
+    per_split = ceil_div(ceil_div(problem.k, splits), 4) * 4
+    splits = ceil_div(problem.k, per_split)
+    k_blocks = ceil_div(per_split, config.block_k)
+    block = ceil_div(ceil_div(per_split, k_blocks), 4) * 4
+    tiles_m, tiles_n = grid(
+        config, panels_m, panels_n, splits * problem.batch_count, problem, profile
+    )
+    return dict(
+        panels_m=panels_m, panels_n=panels_n, splits=splits, per_split=per_split,
+        k_blocks=k_blocks, block=block, tiles_m=tiles_m, tiles_n=tiles_n,
+    )
+
+
+def workspace_in_place(config, derived, problem, profile):
+    b = blocking_in_place(config, derived, problem, profile)
+    if b["k_blocks"] == 1 and b["splits"] == 1:
+        return {}
+    tiles = problem.batch_count * b["panels_m"] * b["panels_n"] * b["splits"]
+    size = config.micro_m * derived.micro_n * problem.kind.compute_itemsize
+    return dict(partial=dict(bytes=tiles * size, alignment=64, first=0, last=1))
+
+
+def launches_in_place(entry, config, derived, problem, profile):
+    """One launch; with k split, one that leaves partial sums and one that adds them up."""
+    b = blocking_in_place(config, derived, problem, profile)
+    scratch = ("partial",) if b["k_blocks"] > 1 or b["splits"] > 1 else ()
+    common = ("sizes", "batch", "panels_m", "panels_n", "splits")
+    split = b["splits"] > 1
+    tiles = problem.batch_count * b["tiles_m"] * b["tiles_n"]
+    found = [
+        dict(
+            entry=entry + "_splits" if split else entry,
+            global_size=(tiles * b["splits"],),
+            local_size=(1,),
+            args=("a", "b", *scratch, *(() if split else ("out", "scalars")), *common,
+                  "per_split", "k_blocks", "block", "tiles_m", "tiles_n"),
+            values=b,
+        )
+    ]
+    if split:
+        found.append(
+            dict(
+                entry=entry + "_reduce",
+                global_size=(problem.batch_count * b["panels_m"] * b["panels_n"],),
+                local_size=(1,),
+                args=("partial", "out", *common, "scalars"),
+                values=b,
+            )
+        )
+    return found
+%>

@@ -1,0 +1,236 @@
+<%doc>
+The micro-kernel of the CPU variants: micro_m x (vectors * vector_width) accumulators held in
+vector registers as named variables (an array of them would live in memory). A term of the sum
+takes micro_m elements of A, each for all lanes, and `vectors` vectors of B:
+
+    c_i_j += a_i * b_j        i < micro_m, j < vectors
+
+Complex numbers have two planes, real and imaginary parts, each with its own accumulators and its
+own vectors of B. Only operators and pointer dereferences: vector builtins are slow or wrong on
+PoCL 3.0.
+
+A variant derives micro_m, vectors, vector_width, micro_n = vectors * vector_width, planes (1, or
+2 for complex numbers) and unroll.
+</%doc>
+<%namespace name="index" file="parts/index.mako"/>
+<%namespace name="store" file="parts/store.mako"/>
+
+<%def name="types()">
+// A vector of (parts of) accumulators; vec_u is the same in user memory, aligned to elements only.
+typedef ${compute.scalar}${vector_width} vec_t;
+typedef ${compute.scalar} vec_u __attribute__((ext_vector_type(${vector_width}), aligned(${compute.itemsize // planes})));
+</%def>
+
+<%def name="clear()">
+% for i in range(micro_m):
+% for p in range(planes):
+            vec_t ${", ".join("c%d_%d_%d = (vec_t)(0)" % (p, i, j) for j in range(vectors))};
+% endfor
+% endfor
+</%def>
+
+<%def name="resume(partial)">
+% for i in range(micro_m):
+% for p in range(planes):
+% for j in range(vectors):
+                c${p}_${i}_${j} = *(${partial} + ${(i * planes + p) * vectors + j});
+% endfor
+% endfor
+% endfor
+</%def>
+
+<%def name="suspend(partial)">
+% for i in range(micro_m):
+% for p in range(planes):
+% for j in range(vectors):
+                *(${partial} + ${(i * planes + p) * vectors + j}) = c${p}_${i}_${j};
+% endfor
+% endfor
+% endfor
+</%def>
+
+<%def name="gather(partial)">
+% for i in range(micro_m):
+% for p in range(planes):
+% for j in range(vectors):
+            c${p}_${i}_${j} ${"|=" if compute.kind == "bool" else "+="} *(${partial} + ${(i * planes + p) * vectors + j});
+% endfor
+% endfor
+% endfor
+</%def>
+
+<%def name="put(place)">
+% if planes == 2:
+                *(${place}) = x.x;
+                *(${place} + ${micro_n}) = x.y;
+% else:
+                *(${place}) = x;
+% endif
+</%def>
+
+<%def name="copy_panel(space, first_term, terms)">
+            // columns past the end count as zero, and are clamped to the last
+            if (cols == ${micro_n}) {
+                for (int i = 0; i < ${terms}; i++) {
+                    const index_t term = ${first_term} + i;
+% if b_is_plain:
+% for j in range(vectors):
+                    *(${space} vec_t *)(target + i * ${b_step} + ${j * vector_width}) =
+                        *(__global const vec_u *)(b + ${index.at("b", "term", "first_col + %d" % (j * vector_width))});
+% endfor
+% else:
+% for c in range(micro_n):
+                    {
+                        const acc_t x = load_b(b, ${index.at("b", "term", "first_col + %d" % c)});
+${put("target + i * %d + %d" % (b_step, c))}\
+                    }
+% endfor
+% endif
+                }
+            } else {
+                for (int i = 0; i < ${terms}; i++) {
+                    const index_t term = ${first_term} + i;
+                    for (int c = 0; c < ${micro_n}; c++) {
+                        const index_t col = c < cols ? first_col + c : n - 1;
+                        const acc_t element = load_b(b, ${index.at("b", "term", "col")});
+                        const acc_t x = c < cols ? element : zero();
+${put("target + i * %d + c" % b_step)}\
+                    }
+                }
+            }
+</%def>
+
+<%def name="rows_in_place()">
+            // where the rows of this panel of A start; past the end, the last row again
+% for r in range(micro_m):
+            const index_t row_${r} = first_row + ${r} < m ? first_row + ${r} : m - 1;
+            const index_t a_${r} = a_base + row_${r}${"" if kind.a.order == "column" else " * a_row_stride"};
+% endfor
+</%def>
+
+<%def name="element_in_place(r, p, u)"><%
+    term = f"(i + {u})" if u else "i"
+    step = "" if kind.a.order == "row" else " * a_col_stride"
+    part = ("", ".x", ".y")[p + 1 if planes == 2 else 0]
+    expression = f"load_a(a, a_{r} + {term}{step}){part}"
+%>${expression}</%def>
+
+<%def name="where_in_place()">
+    // where am I: part of k, batch, macro-tile; its panels are a fair share of all
+    const index_t item = get_global_id(0);
+    const index_t tile_col = item % tiles_n, rest = item / tiles_n;
+    const index_t tile_row = rest % tiles_m, rest_batch = rest / tiles_m;
+    const index_t batch = rest_batch % batch_count, part = rest_batch / batch_count;
+${index.bases("batch")}\
+    const index_t begin_m = tile_row * panels_m / tiles_m, end_m = (tile_row + 1) * panels_m / tiles_m;
+    const index_t begin_n = tile_col * panels_n / tiles_n, end_n = (tile_col + 1) * panels_n / tiles_n;
+    const index_t begin_k = part * per_split;
+    const index_t end_k = begin_k + per_split < k ? begin_k + per_split : k;
+</%def>
+
+<%def name="waiting_in_place()">
+% if "partial" in arguments:
+                __global vec_t *waiting = partial
+                    + ((((size_t)part * batch_count + batch) * panels_m + pm) * panels_n + pn) * ${micro_m * planes * vectors};
+% endif
+${clear()}\
+% if "partial" in arguments:
+                if (kb > 0) {
+${resume("waiting")}\
+                }
+% endif
+</%def>
+
+<%def name="reduce_splits()">
+    // where am I: batch, micro-tile
+    const index_t item = get_global_id(0);
+    const index_t pn = item % panels_n, rest = item / panels_n;
+    const index_t pm = rest % panels_m, batch = rest / panels_m;
+${index.bases("batch")}\
+    const size_t tiles = (size_t)batch_count * panels_m * panels_n;
+    __global const vec_t *waiting = partial + (size_t)item * ${micro_m * planes * vectors};
+
+    // clear
+${clear()}\
+
+    // for each part of k, in order: load, add
+    for (index_t s = 0; s < splits; s++) {
+${gather("waiting")}\
+        waiting += tiles * ${micro_m * planes * vectors};
+    }
+</%def>
+
+<%def name="term(a, b)">
+                {
+% for p in range(planes):
+% for j in range(vectors):
+                    const vec_t b${p}_${j} = ${b(p, j)};
+% endfor
+% endfor
+% for i in range(micro_m):
+                    {
+% if planes == 2:
+                        const scalar_t re = ${a(i, 0)}, im = ${a(i, 1)};
+% for j in range(vectors):
+                        c0_${i}_${j} += re * b0_${j};
+                        c1_${i}_${j} += re * b1_${j};
+                        c0_${i}_${j} -= im * b1_${j};
+                        c1_${i}_${j} += im * b0_${j};
+% endfor
+% else:
+                        const scalar_t x = ${a(i, 0)};
+% for j in range(vectors):
+% if compute.kind == "bool":
+                        c0_${i}_${j} |= x & b0_${j};
+% else:
+                        c0_${i}_${j} += x * b0_${j};
+% endif
+% endfor
+% endif
+                    }
+% endfor
+                }
+</%def>
+
+<%def name="finish(first_row, first_col, skip, rows, cols)">
+% if vector_store:
+            // a whole micro-tile: the formula on whole vectors
+            if (${rows} == ${micro_m}${"" if cols == str(micro_n) else " && %s == %d" % (cols, micro_n)}${"" if skip == "0" else " && %s == 0" % skip}${" && c_col_stride == 1" if kind.c else ""}) {
+% for i in range(micro_m):
+% for j in range(vectors):
+                {
+                    const index_t row = ${first_row} + ${i}, col = ${first_col} + ${j * vector_width};
+                    const vec_t value = ${vector_value("c0_%d_%d" % (i, j))};
+                    *(__global vec_u *)(out + ${index.at("out", "row", "col")}) = value;
+                }
+% endfor
+% endfor
+            } else
+% endif
+            {
+                // an edge, or more than vectors can do: element by element
+                vec_t tile[${micro_m * planes * vectors}];
+${suspend("tile")}\
+                const scalar_t *cells = (const scalar_t *)tile;
+                for (int i = 0; i < ${rows}; i++) {
+                    for (int j = ${skip}; j < ${cols}; j++) {
+                        const index_t row = ${first_row} + i, col = ${first_col} + j;
+% if planes == 2:
+                        const acc_t sum = (acc_t)(cells[(2 * i) * ${micro_n} + j],
+                                                  cells[(2 * i + 1) * ${micro_n} + j]);
+% else:
+                        const acc_t sum = cells[i * ${micro_n} + j];
+% endif
+${store.store("sum", "row", "col")}\
+                    }
+                }
+            }
+</%def>
+
+<%def name="vector_value(sum)"><%
+    value = sum if kind.alpha == "one" else f"alpha * {sum}"
+    if kind.c:
+        place = capture(index.at, "c", "row", "col")
+        c = f"*(__global const vec_u *)(c + {place})"
+        value += f" + {c}" if kind.beta == "one" else f" + beta * {c}"
+%>${value}</%def>
