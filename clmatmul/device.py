@@ -262,9 +262,10 @@ class Device:
     def synchronize_host(self, queue, buffer, size, wait_for=()):
         """Wait until host memory under a wrapped buffer shows what kernels wrote."""
         with _reported("a kernel failed while running"):
+            # Blocking: rusticl refuses to unmap what it has not mapped yet.
             mapped, _ = cl.enqueue_map_buffer(
                 queue, buffer, cl.map_flags.READ, 0, (size,), np.uint8,
-                wait_for=list(wait_for), is_blocking=False,
+                wait_for=list(wait_for), is_blocking=True,
             )  # fmt: skip
             mapped.base.release(queue)
             queue.finish()
