@@ -65,6 +65,11 @@ class Lesson:
     quick: bool = False
     tell: Callable = _silent
 
+    @property
+    def is_simulated(self):
+        """True on a simulator, thousands of times slower than a device: small sizes will do."""
+        return self.device.profile.family == "oclgrind"
+
     def __post_init__(self):
         for name in ("m", "n", "k", "tile_m", "tile_n", "tile_k"):
             value = getattr(self, name)

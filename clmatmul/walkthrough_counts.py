@@ -188,7 +188,7 @@ def _large_blocks(values):
     across, down = values.large
     yield Prose(
         "1024×1024×1024 with 16×16×16 tiles, in two slices, to save time. How often an "
-        "element of A is read depends on n alone, so 16 rows and 16 terms will do with n = 1024; "
+        "element of A is read depends on n alone, so 16 rows and 16 terms will do with n=1024; "
         "and for B 16 columns with m=1024:"
     )
     yield _table(across, "A")

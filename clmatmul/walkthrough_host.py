@@ -14,7 +14,7 @@ from clmatmul.plan import make_plan
 from clmatmul.walkthrough_kernels import SMALL_A, SMALL_B, drawing, serial_product
 from clmatmul.walkthrough_page import Code, Drawing, Page, Prose, Table, beside, matrix_text
 
-_EXTENT = 256
+_EXTENT, _SIMULATED_EXTENT = 256, 16
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,12 @@ class _Products:
 def copies(lesson):
     """(g) Copies that const inputs, discarded outputs and late synchronisation save."""
     device = lesson.device
+    extent = _SIMULATED_EXTENT if lesson.is_simulated else _EXTENT
     rng = np.random.default_rng(1)
     a, b, c = (
-        rng.integers(-4, 5, (_EXTENT, _EXTENT)).astype(np.float32) for _ in "abc"
+        rng.integers(-4, 5, (extent, extent)).astype(np.float32) for _ in "abc"
     )  # fmt: skip
-    product = _Products(device, _EXTENT)
+    product = _Products(device, extent)
     one, two = [], []
     for name, const, discard in (
         ("everything goes both ways", False, False),
@@ -116,7 +117,7 @@ def copies(lesson):
         one.append(_without_copies(device, product, a, b))
     for name, late in (("synchronize after each product", False), ("synchronize once", True)):
         two.append(_two_products(device, product, a, b, c, name, late))
-    values = Copies(_EXTENT, a.nbytes, tuple(one), tuple(two))
+    values = Copies(extent, a.nbytes, tuple(one), tuple(two))
     blocks = [
         Prose(
             "A device with its own memory needs its operands copied there, and the result copied "
@@ -126,7 +127,7 @@ def copies(lesson):
             "synchronized."
         ),
         Prose(
-            f"A product of {_EXTENT}×{_EXTENT} matrices of float32, each {a.nbytes:,} bytes, run "
+            f"A product of {extent}×{extent} matrices of float32, each {a.nbytes:,} bytes, run "
             "on this device with every copied byte counted:"
         ),
         _scenario_table(values.one),

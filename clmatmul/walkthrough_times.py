@@ -13,13 +13,12 @@ from clmatmul.errors import (
     BuildError,
     ConfigError,
     LaunchError,
-    MeasurementError,
     VerificationError,
 )
 from clmatmul.executable import build
 from clmatmul.explanation import plain_problem
 from clmatmul.plan import make_plan
-from clmatmul.trial import first_use_check, time_plan
+from clmatmul.trial import first_use_check
 from clmatmul.variants import all_variants
 from clmatmul.walkthrough_page import Code, HeatMap, Page, Prose, Table
 
@@ -29,6 +28,7 @@ _GRID_M = (4, 8, 16, 32)
 _GRID_N = (8, 16, 32, 64)
 _ROWS_SHOWN = 12
 _SECONDS_EACH = 1.0
+_TITLE = "The experiment: which tile is best here?"
 
 
 @dataclass(frozen=True)
@@ -53,27 +53,32 @@ class Edge:
 
 @dataclass(frozen=True)
 class Edges:
-    """Part f: the size asked for, the tile, and the two ways."""
+    """Part f: the size, the tile, the two ways, and the clock: "events" or "wall"."""
 
     size: tuple
     tile: int
     ways: tuple
+    clock: str
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A configuration's time; fault says why it has none."""
+    """A configuration's time; fault says why it has none. clock: "events" or "wall"."""
 
     config: TileConfig
     median_ns: float | None
     spread_ns: float | None
     gflops: float | None
     fault: str = ""
+    clock: str = "events"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Part j: size (m, n, k) and every configuration tried, fastest first, failures last."""
+    """Part j: size (m, n, k), every configuration tried, fastest first, failures last.
+
+    Nothing is tried on a simulator.
+    """
 
     size: tuple
     tried: tuple
@@ -89,16 +94,18 @@ class Experiment:
 def edges(lesson):
     """(f) Sizes that are no multiple of the tile: a guard in the kernel, or padded copies."""
     size = (105, 107, 109) if lesson.quick else (473, 475, 477)
+    if lesson.is_simulated:
+        size = (21, 19, 29)
     padded = tuple(-(-x // _TILE) * _TILE for x in size)
     rng = np.random.default_rng(2)
     a = rng.integers(-4, 5, (size[0], size[2])).astype(np.float32)
     b = rng.integers(-4, 5, (size[2], size[1])).astype(np.float32)
     extra_bytes, copy_ns = _check_both(lesson.device, a, b, padded)
-    guard_ns, pad_ns = _kernel_times(lesson.device, size, padded)
+    guard_ns, pad_ns, by_events = _kernel_times(lesson.device, size, padded)
     terms = math.prod(padded)
     guard = Edge("guard", size, terms, 0, guard_ns, 0.0)
     pad = Edge("pad", padded, terms, extra_bytes, pad_ns, copy_ns)
-    values = Edges(size, _TILE, (guard, pad))
+    values = Edges(size, _TILE, (guard, pad), "events" if by_events else "wall")
     names = "×".join(map(str, size))
     blocks = (
         Prose(
@@ -108,6 +115,7 @@ def edges(lesson):
             f"and {padded[2]}×{padded[1]}, padded with zeros, and the result is cut out."
         ),
         _edge_table(values),
+        *_clock_note(values.clock),
         Prose(
             "Both give the same result, checked. Both run the same kernel, whose guard never fails "
             "in the second case, and the same number of terms, for an overhanging tile is worked "
@@ -133,14 +141,18 @@ def _check_both(device, a, b, padded):
 
 
 def _kernel_times(device, *sizes):
-    """The median ns of the kernel at each size, taken in turns so that both see the same load."""
+    """The median ns of the kernel at each size, and whether the device's events told them.
+
+    Taken in turns, so that all see the same load.
+    """
     config = runs.tiled(_TILE, _TILE, _TILE)
     built = [build(device, make_plan(plain_problem(*x), device.profile, config)) for x in sizes]
     times = [[] for _ in sizes]
     for _ in range(_ROUNDS):
         for executable, found in zip(built, times, strict=True):
-            found += time_plan(device, executable, runs=2, max_seconds=2).event_ns
-    return tuple(map(statistics.median, times))
+            timed = runs.timed(device, executable, repeats=2, max_seconds=2)
+            found += timed.times_ns
+    return *map(statistics.median, times), bool(timed.event_ns)
 
 
 def _fill(target, source):
@@ -173,12 +185,22 @@ def _edge_table(values):
     )
 
 
+def _clock_note(clock):
+    if clock == "wall":
+        yield Prose(
+            "This driver's events carry no usable times, so these are by the wall clock, with "
+            "what it takes to start a kernel."
+        )
+
+
 # ---- (j) the experiment ---------------------------------------------------------------------
 
 
 def experiment(lesson):
     """(j) Tile sizes and variants timed on this device: a table and a heat map."""
     device = lesson.device
+    if lesson.is_simulated:
+        return _nothing_to_try(device)
     size = (1024,) * 3 if device.profile.kind == "gpu" else (256,) * 3
     problem = plain_problem(*size)
     configs = candidates(problem, device.profile)
@@ -200,6 +222,7 @@ def experiment(lesson):
             f"{device.profile.title}; each is checked first. The fastest:"
         ),
         _experiment_table(values),
+        *_clock_note(values.best.clock),
         Prose("The tiled kernel by the rows and columns of its tile, 16 terms at a time:"),
         heat_map(values),
         *_faults(values),
@@ -212,6 +235,14 @@ def experiment(lesson):
     ]
     return Page("j", "experiment", "The experiment: which tile is best here?",
                 tuple(blocks), values)  # fmt: skip
+
+
+def _nothing_to_try(device):
+    text = (
+        f"{device.profile.title} is a simulator: it checks what a kernel does, and its times say "
+        "nothing about tile sizes on a device. Run this part on another one (--device)."
+    )
+    return Page("j", "experiment", _TITLE, (Prose(text),), Experiment((), ()))
 
 
 def candidates(problem, profile):
@@ -233,10 +264,11 @@ def _timed(device, problem, config):
         plan = make_plan(problem, device.profile, config)
         executable = build(device, plan)
         first_use_check(device, plan, executable)
-        x = time_plan(device, executable, runs=5, max_seconds=_SECONDS_EACH)
-    except (BuildError, ConfigError, LaunchError, MeasurementError, VerificationError) as error:
+        x = runs.timed(device, executable, repeats=5, max_seconds=_SECONDS_EACH)
+    except (BuildError, ConfigError, LaunchError, VerificationError) as error:
         return Timed(config, None, None, None, str(error).splitlines()[0])
-    return Timed(config, x.median_ns, x.spread_ns, x.gflops)
+    clock = "events" if x.event_ns else "wall"
+    return Timed(config, x.median_ns, x.spread_ns, x.gflops, clock=clock)
 
 
 def _experiment_table(values):
