@@ -10,9 +10,9 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from processes import environment
 
 from clmatmul.config import TileConfig
 from clmatmul.database import (
@@ -215,15 +215,6 @@ def test_kill_at_any_moment_loses_no_acknowledged_record(tmp_path):
         assert count >= 1
         for path in (journal, best):
             assert [x.m for x in read_records(path)][:count] == list(range(1, count + 1))
-
-
-def environment():
-    """The environment of a process that imports the clmatmul under test."""
-    import clmatmul
-
-    root = str(Path(clmatmul.__file__).parent.parent)
-    paths = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": paths}
 
 
 # ---- the file of the best -------------------------------------------------------------------

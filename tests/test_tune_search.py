@@ -1,0 +1,454 @@
+"""The search itself, on made-up devices: trials come from a table, and no OpenCL is touched."""
+
+import json
+import os
+import random
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from clmatmul import walk
+from clmatmul.config import TileConfig
+from clmatmul.database import TuningDatabase, read_records
+from clmatmul.device_profile import DeviceProfile
+from clmatmul.errors import ArgumentError, DatabaseError, DeviceError, UnsupportedError
+from clmatmul.explanation import plain_problem
+from clmatmul.problem import ArrayView, Problem
+from clmatmul.space import SearchSpace
+from clmatmul.trial import Trial
+from clmatmul.tune import tune, tuner
+from clmatmul.tune.budget import Budget
+from clmatmul.tune.messages import problem_from_dict, problem_to_dict
+from clmatmul.tune.progress import PlainProgress
+from clmatmul.tune.strategies import STRATEGIES
+from clmatmul.tune.trials import DeviceLost
+from clmatmul.variants import all_variants, load_variant
+
+PROBLEM = plain_problem(96, 80, 64)
+FAST = TileConfig.of("tiled", tile_m=4, tile_n=8, tile_k=16)
+MS = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch):
+    """Hundreds of made-up trials need not reach the disk; tests/test_database.py is about that."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+def profile(name="amd-mi210"):
+    text = (Path(__file__).parent / "profiles" / f"{name}.json").read_text()
+    return DeviceProfile.from_json(text)
+
+
+def passed(config, ns):
+    return Trial(config, "ok", float(ns), float(ns), 1.0, 5, 0.1)
+
+
+class Device:
+    """Stands in for `Trials`: `landscape(config)` gives a Trial, or raises."""
+
+    def __init__(self, monkeypatch, landscape, times=None, profile=profile()):  # noqa: B008
+        self.profile = profile
+        self.landscape = landscape
+        self.tried, self.best_ns, self.compared, self.killed = [], [], [], 0
+        self._times = times or self._own_times
+        monkeypatch.setattr(tuner, "Trials", lambda *arguments: self)
+        monkeypatch.setattr(tuner, "numpy_time_ns", lambda problem: 3 * MS)
+
+    def _own_times(self, configs, rounds):
+        return [[self.landscape(x).median_ns] * rounds for x in configs]
+
+    def prepare(self, problem, seed):
+        self.prepared = problem
+
+    def try_config(self, config, best_ns):
+        self.tried.append(config)
+        self.best_ns.append(best_ns)
+        return self.landscape(config)
+
+    def compare(self, configs, rounds, max_seconds):
+        self.compared.append(configs)
+        return self._times(configs, rounds)
+
+    def kill(self):
+        self.killed += 1
+
+
+def by_config(found, otherwise=10 * MS):
+    """A landscape: config → ns or Trial; anything else takes `otherwise`."""
+
+    def landscape(config):
+        value = found.get(config, otherwise)
+        return passed(config, value) if isinstance(value, (int, float)) else value
+
+    return landscape
+
+
+def search(tmp_path, problems=PROBLEM, **keywords):
+    keywords = {"budget": "400trials", "variants": ["tiled"], "db": tmp_path, **keywords}
+    return tune(problems, **keywords)
+
+
+def untuned(device, problem=PROBLEM):
+    from clmatmul.choose import choose
+
+    return choose(problem, device.profile, TuningDatabase())
+
+
+# ---- what comes out -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_fastest_wins_and_is_what_products_then_use(tmp_path, monkeypatch, strategy):
+    device = Device(monkeypatch, by_config({FAST: MS}))
+    report = search(tmp_path, strategy=strategy)
+    (found,) = report.problems
+    assert report.ok and not report.interrupted
+    assert found.winner.config == FAST
+    assert found.stopped == "every configuration was tried"
+    assert found.comparison.verdict == "faster" and found.comparison.ratio == 10
+    assert found.verdict == "10.00× (10.00 to 10.00 in 21 rounds) as fast as the default"
+    database = TuningDatabase(read_records(report.best_file))
+    origin, record = database.lookup(PROBLEM)
+    assert (origin, record.config, record.median_ns) == ("tuned", FAST, MS)
+    assert record.digest == load_variant("tiled").digest
+    chosen = tuner.choose(PROBLEM, device.profile, database)[0]
+    assert (chosen.config, chosen.origin) == (FAST, "tuned")
+
+
+def test_the_table_has_the_default_and_numpy_in_it(tmp_path, monkeypatch):
+    Device(monkeypatch, by_config({FAST: MS}))
+    (found,) = search(tmp_path).problems
+    names = {row.origin: row for row in found.rows}
+    assert names["default"].speed_up == 1 and not names["default"].chosen
+    assert names["host"].name == "NumPy" and names["host"].median_ns == 3 * MS
+    assert names["host"].speed_up == pytest.approx(10 / 3)
+    assert [row.median_ns for row in found.rows] == sorted(row.median_ns for row in found.rows)
+    assert [row.name for row in found.rows if row.chosen] == [str(FAST)]
+    json.dumps(found.to_dict())
+
+
+def test_every_valid_configuration_is_tried_once_after_the_untuned_choices(tmp_path, monkeypatch):
+    device = Device(monkeypatch, by_config({}))
+    report = search(tmp_path)
+    first = [x.config for x in untuned(device)[:-1]]
+    assert device.tried[: len(first)] == first
+    assert max(Counter(device.tried).values()) == 1
+    space = SearchSpace([load_variant("tiled")], PROBLEM, device.profile)
+    assert set(device.tried) == {*first, *space}
+    assert report.problems[0].tried == len(device.tried)
+
+
+def test_the_worker_is_told_the_best_so_far(tmp_path, monkeypatch):
+    device = Device(monkeypatch, by_config({FAST: MS}))
+    search(tmp_path, strategy="exhaustive")
+    at = device.tried.index(FAST)
+    assert device.best_ns[0] is None
+    assert set(device.best_ns[1 : at + 1]) == {10 * MS} and set(device.best_ns[at + 1 :]) == {MS}
+
+
+def test_a_winner_that_is_no_faster_in_turn_is_not_kept(tmp_path, monkeypatch):
+    rng = random.Random(1)
+
+    def noisy(configs, rounds):
+        return [[10 * MS + rng.gauss(0, MS) for _ in range(rounds)] for _ in configs]
+
+    device = Device(monkeypatch, by_config({FAST: MS}), noisy)
+    default = untuned(device)[0].config
+    (found,) = search(tmp_path).problems
+    assert found.winner.config == default
+    assert "default" in found.verdict
+    assert device.compared[0][:2] == [default, FAST]
+
+
+def test_too_close_to_call_is_said(tmp_path, monkeypatch):
+    def close(configs, rounds):
+        # a little faster in 11 of 21 rounds, slower in the others
+        ours = [99 if i % 2 == 0 else 103 for i in range(rounds)]
+        return [[100] * rounds, ours, *([200] * rounds for _ in configs[2:])]
+
+    device = Device(monkeypatch, by_config({FAST: 9 * MS}), close)
+    (found,) = search(tmp_path).problems
+    assert found.verdict.startswith(f"too close to call: {FAST} is 1.01× (0.97 to 1.01")
+    assert found.winner.config == untuned(device)[0].config
+
+
+def test_the_default_is_the_first_untuned_choice_that_works(tmp_path, monkeypatch):
+    device = Device(monkeypatch, by_config({}))
+    first, second = (x.config for x in untuned(device)[:2])
+    device.landscape = by_config({first: Trial(first, "crash", note="SIGSEGV"), FAST: MS})
+    (found,) = search(tmp_path).problems
+    assert device.compared[0][0] == second
+    assert found.statuses["crash"] == 1
+    assert [(x.config, x.status) for x in found.failures] == [(first, "crash")]
+
+
+def test_nothing_passed(tmp_path, monkeypatch):
+    device = Device(monkeypatch, lambda config: Trial(config, "wrong_result", note="NaN"))
+    report = search(tmp_path)
+    assert not report.ok and report.problems[0].winner is None
+    assert report.problems[0].verdict == "no configuration passed"
+    assert device.tried.count(untuned(device)[-1].config) == 1  # the safe one, too
+    assert not Path(report.best_file).exists()
+    assert len(read_records(report.journal)) == len(device.tried)
+
+
+def test_a_comparison_that_fails_keeps_the_default(tmp_path, monkeypatch):
+    def fails(configs, rounds):
+        raise DeviceError("the comparison failed: still in state compare after 60 s")
+
+    device = Device(monkeypatch, by_config({FAST: MS}), fails)
+    (found,) = search(tmp_path).problems
+    assert found.winner.config == untuned(device)[0].config
+    assert "the comparison failed" in found.verdict
+
+
+# ---- records, resuming, stopping ------------------------------------------------------------
+
+
+def test_each_trial_is_on_disk_before_it_is_told(tmp_path, monkeypatch):
+    Device(monkeypatch, by_config({FAST: Trial(FAST, "hang", note="still in state launch")}))
+    seen = []
+
+    class Telling(tuner.Progress):
+        def recorded(self, record):
+            (journal,) = (tmp_path / "tuning" / "journals").glob("*.jsonl")
+            seen.append(record)
+            assert read_records(journal) == seen
+
+    search(tmp_path, progress=Telling(), budget="12trials", seed=7)
+    assert len(seen) == 12
+    assert {x.seed for x in seen} == {7} and {x.kind for x in seen} == {PROBLEM.kind.key}
+    assert all(x.time.endswith("+00:00") and x.versions["clmatmul"] for x in seen)
+
+
+def test_what_was_tried_is_skipped_also_if_it_failed(tmp_path, monkeypatch):
+    crash = Trial(FAST, "crash", note="SIGSEGV")
+    device = Device(monkeypatch, by_config({FAST: crash}))
+    (first,) = search(tmp_path).problems
+    count = len(device.tried)
+    device.tried.clear()
+    (second,) = search(tmp_path).problems
+    assert device.tried == []
+    assert (second.tried, second.skipped) == (0, count)
+    assert second.statuses == first.statuses and second.statuses["crash"] == 1
+    search(tmp_path, force=True)
+    assert len(device.tried) == count
+
+
+def test_another_kernel_text_another_size_and_another_device_are_tried_again(tmp_path, monkeypatch):
+    device = Device(monkeypatch, by_config({}))
+    search(tmp_path, budget="5trials")
+    for journal in (tmp_path / "tuning" / "journals").glob("*.jsonl"):
+        digest = load_variant("tiled").digest
+        journal.write_text(journal.read_text().replace(digest, "0" * 64))
+    assert search(tmp_path, budget="5trials").problems[0].skipped <= 1  # naive, another digest
+    other = plain_problem(97, 80, 64)
+    assert search(tmp_path, other, budget="5trials").problems[0].skipped == 0
+    device.profile = profile("nvidia-h200")
+    assert search(tmp_path, budget="5trials").problems[0].skipped == 0
+
+
+def test_an_earlier_best_takes_part_though_its_journal_is_gone(tmp_path, monkeypatch):
+    device = Device(monkeypatch, by_config({FAST: MS}))
+    Path(search(tmp_path).journal).unlink()
+    device.tried.clear()
+    (found,) = search(tmp_path, budget="8trials").problems
+    assert FAST in device.tried
+    assert found.winner.config == FAST
+
+
+def test_the_budget_ends_a_search(tmp_path, monkeypatch):
+    device = Device(monkeypatch, by_config({}))
+    (found,) = search(tmp_path, budget="11trials").problems
+    assert len(device.tried) == found.tried == 11
+    assert found.stopped == "the budget of 11 trials was spent"
+
+
+def test_a_budget_too_small_for_the_seeds_still_tries_the_default(tmp_path, monkeypatch):
+    device = Device(monkeypatch, by_config({}))
+    (found,) = search(tmp_path, budget="1trials").problems
+    assert device.tried == [untuned(device)[0].config] and found.winner is not None
+
+
+def test_problems_share_the_budget(tmp_path, monkeypatch):
+    Device(monkeypatch, by_config({}))
+    report = search(tmp_path, [(32, 32, 32), (48, 48, 48), PROBLEM], budget="30trials")
+    assert [x.tried for x in report.problems] == [10, 10, 10]
+    assert len(read_records(report.best_file)) == 3
+
+
+def test_ctrl_c_saves_ends_the_worker_and_keeps_a_clear_win(tmp_path, monkeypatch):
+    device = Device(monkeypatch, by_config({FAST: MS}))
+    plain = device.landscape
+
+    def landscape(config):
+        if FAST in device.tried[:-1]:
+            raise KeyboardInterrupt
+        return plain(config)
+
+    device.landscape = landscape
+    report = search(tmp_path, [PROBLEM, (32, 32, 32)])
+    (found,) = report.problems
+    assert report.interrupted and found.stopped == "interrupted" and device.killed
+    assert found.winner.config == FAST and "not yet compared" in found.verdict
+    assert read_records(report.best_file)[0].config == FAST
+    assert len(read_records(report.journal)) == len(device.tried) - 1 + 1  # and what is published
+
+
+def test_ctrl_c_publishes_no_best_within_the_noise(tmp_path, monkeypatch):
+    device = Device(monkeypatch, by_config({FAST: 9.5 * MS}))
+    plain = device.landscape
+
+    def landscape(config):
+        if FAST in device.tried[:-1]:
+            raise KeyboardInterrupt
+        return plain(config)
+
+    device.landscape = landscape
+    report = search(tmp_path)
+    assert report.problems[0].winner is None and not Path(report.best_file).exists()
+    assert str(FAST) in report.problems[0].verdict
+
+
+def test_a_lost_device_stops_the_search_and_keeps_what_was_found(tmp_path, monkeypatch):
+    device = Device(monkeypatch, by_config({FAST: MS}))
+    plain = device.landscape
+
+    def landscape(config):
+        if FAST in device.tried[:-1]:
+            raise DeviceLost("the device does not work any more")
+        return plain(config)
+
+    device.landscape = landscape
+    with pytest.raises(DeviceError, match="does not work any more"):
+        search(tmp_path)
+    best = walk.best_file(device.profile.key, tmp_path)
+    assert read_records(best)[0].config == FAST and device.killed
+
+
+def test_a_dry_run_tries_and_writes_nothing(tmp_path, monkeypatch):
+    device = Device(monkeypatch, by_config({}))
+    report = search(tmp_path / "new", dry_run=True)
+    (found,) = report.problems
+    assert device.tried == [] and not (tmp_path / "new").exists()
+    assert found.valid == len(SearchSpace([load_variant("tiled")], PROBLEM, device.profile))
+    assert sum(found.rejections.values()) >= found.combinations - found.valid > 0
+    text = str(report)
+    assert "rejected by work_items <= profile.max_work_group_size" in text
+    assert f"{found.valid} valid configurations" in text and "untuned" in text
+
+
+# ---- what goes in ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "keywords, words",
+    [
+        ({"budget": "60"}, "60s, 5m, 1h, 200trials"),
+        ({"budget": "1.5trials"}, "200trials"),
+        ({"budget": "0s"}, "above 0"),
+        ({"strategy": "psychic"}, "exhaustive, random"),
+        ({"variants": ["nothing"]}, "there is no kernel variant 'nothing'"),
+        ({"timeout": 0}, "seconds above 0"),
+        ({"problems": []}, "name at least one"),
+        ({"problems": [(1, 2)]}, r"write \(m, n, k\)"),
+        ({"problems": [(1, 2, 0)]}, r"write \(m, n, k\)"),
+        ({"problems": [(1, 2, "3")]}, r"write \(m, n, k\)"),
+    ],
+)
+def test_bad_input_is_refused_before_a_worker_starts(tmp_path, monkeypatch, keywords, words):
+    monkeypatch.setattr(tuner, "Trials", lambda *arguments: pytest.fail("a worker was started"))
+    with pytest.raises(ArgumentError, match=words):
+        search(tmp_path, **keywords)
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_a_worker_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuner, "Trials", lambda *arguments: pytest.fail("a worker was started"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DatabaseError, match="cannot be written"):
+        search(tmp_path / "file")
+
+
+def test_a_device_without_float64_tunes_no_float64(tmp_path, monkeypatch):
+    device = Device(monkeypatch, by_config({}), profile=profile("intel-iris-xe"))
+    assert not device.profile.fp64
+    with pytest.raises(UnsupportedError, match="float64"):
+        search(tmp_path, plain_problem(8, 8, 8, "float64"))
+    assert device.killed
+
+
+def test_budgets():
+    assert Budget.parse("60s") == Budget(60, None)
+    assert Budget.parse("1.5m, 200trials") == Budget(90, 200)
+    assert Budget.parse(["1h", "1 trial"]) == Budget(3600, 1)
+    assert str(Budget(90.0, 200)) == "90 s or 200 trials" and str(Budget(None, 1)) == "1 trial"
+    assert not Budget(60, 5).is_spent(59, 4)
+    assert Budget(60, 5).is_spent(60, 0) and Budget(60, 5).is_spent(0, 5)
+    assert Budget(60, 5).share(10) == Budget(6, 1)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_strategy_proposes_each_configuration_once_and_repeats_itself(strategy):
+    space = SearchSpace([load_variant("tiled"), load_variant("naive")], PROBLEM, profile())
+    runs = []
+    for _ in range(2):
+        proposals = STRATEGIES[strategy](space, random.Random(3))
+        configs = [next(proposals)]
+        try:
+            while True:
+                configs.append(proposals.send("a record"))
+        except StopIteration:
+            runs.append(configs)
+    assert runs[0] == runs[1] and sorted(map(str, runs[0])) == sorted(map(str, space))
+
+
+def test_random_gives_each_variant_its_turn_without_enumerating_a_large_space():
+    space = SearchSpace(all_variants(), PROBLEM, profile())
+    drawn = space.draw(random.Random(1))
+    first = [next(drawn) for _ in range(60)]
+    assert "configs" not in vars(space), "the space was enumerated"
+    assert len(set(first)) == 60
+    counts = Counter(config.variant for config in first)
+    offered = [v for v in all_variants() if not v.unmet(PROBLEM.kind, profile())]
+    assert set(counts) == {v.name for v in offered}
+    for config in first:
+        assert not load_variant(config.variant).reject(config, PROBLEM, profile())
+
+
+def test_a_drawn_space_ends_when_all_was_drawn(monkeypatch):
+    monkeypatch.setattr("clmatmul.space._ENUMERABLE", 20)
+    space = SearchSpace([load_variant("tiled")], PROBLEM, profile("tiny-embedded"))
+    assert space.combinations > 20
+    drawn = list(space.draw(random.Random(1)))
+    assert len(drawn) == len(set(drawn)) and set(drawn) == set(space)
+
+
+def test_a_problem_travels_as_json():
+    def view(*shape):
+        strides = [1]
+        for extent in reversed(shape[1:]):
+            strides.insert(0, strides[0] * extent + 7)
+        return ArrayView("float32", shape, tuple(strides), 0, 64)
+
+    problem = Problem.from_arrays(
+        view(3, 8, 5), view(3, 5, 6), view(3, 8, 6), c=view(3, 8, 6), alpha="general",
+        beta="general", epilogue={"bias": view(6), "activation": "relu"}, reproducible=True,
+    )  # fmt: skip
+    for one in (problem, PROBLEM, plain_problem(1, 9, 9, "complex64", "TT", (2,))):
+        copy = problem_from_dict(json.loads(json.dumps(problem_to_dict(one))))
+        assert copy == one and copy.kind == one.kind and asdict(copy) == asdict(one)
+
+
+def test_progress_in_a_log_is_a_line_for_each_improvement(tmp_path, monkeypatch, capsys):
+    Device(monkeypatch, by_config({FAST: MS}))
+    search(tmp_path, progress=PlainProgress())
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert out == "" and len(lines) == 3
+    assert lines[0] == "tuning 96×80×64 float32 NN → float32: budget 400 trials"
+    assert "best 0.1 GFLOP/s, NumPy 0.3 GFLOP/s" in lines[1]
+    assert "best 1.0 GFLOP/s" in lines[2] and str(FAST) in lines[2]
+    assert not set(err) & {"\x1b", "\r"}
