@@ -268,6 +268,8 @@ class _Prepared:
         if self.route is None:  # no element to compute
             return self.out if self.out is not None else _face(self.target, self.vector_product)
         operands = {name: x.operand for name, x in self.bound.items()}
+        if self.problem.swapped and "a" in operands:
+            operands["a"], operands["b"] = operands["b"], operands["a"]
         if isinstance(self.memory, HostMemory):
             event, keep = self.route.executable(
                 self.memory.queue, operands, self.scalars, self.wait_for

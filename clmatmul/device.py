@@ -322,8 +322,11 @@ class Device:
 
     def kernel(self, program, entry, scalar_dtypes):
         """A kernel object of its own, knowing its scalar arguments' types (None for buffers)."""
-        kernel = cl.Kernel(program, entry)
-        kernel.set_scalar_arg_dtypes(scalar_dtypes)
+        try:
+            kernel = cl.Kernel(program, entry)
+            kernel.set_scalar_arg_dtypes(scalar_dtypes)
+        except cl.Error as error:
+            raise CompileFailure(str(error)) from None
         return kernel
 
     def kernel_limits(self, kernel):

@@ -189,7 +189,11 @@ def _build_program(device, plan, launch, key):
             about = {"config": str(plan.config), "kind": plan.kind.key,
                      "device": device.profile.title, "entry": launch.entry}  # fmt: skip
             program_cache.write(key, binary, source, about)
-    return Program(device, launch, built, key, plan.kind.compute, plan.kind.index)
+    try:
+        return Program(device, launch, built, key, plan.kind.compute, plan.kind.index)
+    except devices.CompileFailure as error:
+        source = render_launch(plan, launch)
+        raise BuildError(plan.config, f"kernel {launch.entry}: {error}", source) from None
 
 
 def _check_limits(profile, plan, launch, program):

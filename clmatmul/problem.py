@@ -259,6 +259,7 @@ class Problem:
     """One product: batch, m, n, k, operands with strides, scalar classes, fused work.
 
     batch: sizes of the batch dimensions that are left after merging, outermost first.
+    swapped: the transposed product is computed, so `a` describes the caller's second operand.
     """
 
     m: int
@@ -276,6 +277,7 @@ class Problem:
     result: str = "float32"
     reproducible: bool = False
     wide_index: bool = False
+    swapped: bool = False
 
     @classmethod
     def from_arrays(
@@ -323,6 +325,13 @@ class Problem:
             views["c"] = c.broadcast_to(batch + (m, n), "c")
         for name, view in epilogue.items():
             views[name] = _epilogue_view(name, view, batch, m, n)
+        swapped = False
+        if _better_transposed(views, m, n):
+            views = {name: view.transposed() for name, view in views.items()}
+            views["a"], views["b"] = views["b"], views["a"]
+            conjugate_a, conjugate_b = conjugate_b, conjugate_a
+            m, n = n, m
+            swapped = True
         if k == 0:
             alpha = "zero"  # an empty sum: A and B have nothing to be read
         batch, m, strides = _merge_batch(batch, m, k, n, views)
@@ -333,6 +342,7 @@ class Problem:
                 strides[name],
                 (m if name != "b" else k, k if name == "a" else n),
                 conjugates.get(name, False),
+                name == "b",
             )
             for name, view in views.items()
         }
@@ -356,6 +366,7 @@ class Problem:
             result=result or out.dtype,
             reproducible=reproducible,
             wide_index=_needs_wide_index(views, (m, n, k, math.prod(batch) * m * n)),
+            swapped=swapped,
         )
 
     @property
@@ -470,6 +481,16 @@ def _epilogue_view(name, view, batch, m, n):
     return view.broadcast_to(batch + (m, n), name)
 
 
+def _better_transposed(views, m, n):
+    """True if out.T = B.T @ A.T is the better form: an output stored by columns becomes one
+    stored by rows, and a product with one column whose A is stored by columns one with one row.
+    """
+    out, a = views["out"], views["a"]
+    if n == 1 and m > 1:
+        return a.strides[-2] == 1 and a.shape[-1] > 1 and a.strides[-1] != 1
+    return m > 1 and out.strides[-2] == 1 and out.strides[-1] != 1
+
+
 def _check_epilogue_types(spec, compute):
     if spec.activation != "none" and compute.kind != "real":
         raise DtypeError(
@@ -522,12 +543,14 @@ def _merge_batch(batch, m, k, n, views):
     return tuple(sizes), m, strides
 
 
-def _operand(view, strides, extents, conjugate):
+def _operand(view, strides, extents, conjugate, is_b):
     *batch_strides, row_stride, col_stride = strides
     rows, cols = extents
     # A stride of a dimension of one element is never used: give it the value that makes the
     # order a common one, whatever the array's own (possibly absurd) stride was.
-    if cols <= 1:
+    if cols <= 1 and is_b and row_stride == 1:
+        col_stride = rows  # a contiguous vector: its terms are neighbours
+    elif cols <= 1:
         col_stride = 1
     if rows <= 1 and col_stride != 1:
         row_stride = 1

@@ -21,6 +21,13 @@ VARIANTS = variant_names()
 LAYOUTS = ("NN", "NT", "TN", "TT")
 
 
+def kind_for(variant, dtype="float32", layout=None, out="N", **changes):
+    """The kind of a plain product, in the layout that the variant is made for by default."""
+    if layout is None:
+        layout = load_variant(variant).header.get("TEST_LAYOUT", "NN")
+    return plain_kind(dtype, layout, out, **changes)
+
+
 def served(device, variant, kind):
     """Skip where the variant is not offered, with its own reason."""
     dtypes = [kind.a.dtype, kind.b.dtype, kind.out.dtype]
@@ -50,7 +57,7 @@ def check(device, config, kind, size, data, rng, **keywords):
 def test_dtype(device, about, rng, variant, dtype):
     """Every dtype: each element proves its address, and sums are exact."""
     about("dtype", variant)
-    kind = plain_kind(dtype)
+    kind = kind_for(variant, dtype)
     served(device, variant, kind)
     config = small_config(variant)
     for size in check_sizes(config):
@@ -64,7 +71,7 @@ def test_dtype(device, about, rng, variant, dtype):
 def test_layout(device, about, rng, variant, layout, out):
     """All transposes and strided operands, into row-major, column-major and strided outputs."""
     about("layout", variant)
-    kind = plain_kind("float32", layout, out)
+    kind = kind_for(variant, "float32", layout, out)
     served(device, variant, kind)
     config = small_config(variant)
     for size in check_sizes(config):
@@ -77,7 +84,7 @@ def test_layout(device, about, rng, variant, layout, out):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_layout_of_other_dtypes(device, about, rng, variant, dtype, layout):
     about("layout", variant)
-    kind = plain_kind(dtype, layout)
+    kind = kind_for(variant, dtype, layout)
     served(device, variant, kind)
     config = small_config(variant)
     for data in ("ids_a", "exact"):
@@ -88,7 +95,7 @@ def test_layout_of_other_dtypes(device, about, rng, variant, dtype, layout):
 def test_edges(device, about, rng, variant):
     """Every residue round the tile borders of m, n and k, drawn from the config itself."""
     about("edges", variant)
-    kind = plain_kind("float32")
+    kind = kind_for(variant, "float32")
     served(device, variant, kind)
     config = small_config(variant)
     values = config.values()
@@ -103,7 +110,7 @@ def test_edges(device, about, rng, variant):
 def test_every_test_configuration(device, about, rng, variant):
     """Each configuration that the variant lists for tests, and its default."""
     about("configurations", variant)
-    kind = plain_kind("float32")
+    kind = kind_for(variant, "float32")
     served(device, variant, kind)
     for config in [*test_configs(variant), load_variant(variant).default]:
         case = make_case(kind, 7, 9, 5, "exact", rng)
@@ -122,7 +129,7 @@ def test_alpha_beta(device, about, rng, variant, alpha, beta):
     """C is poisoned with NaN where beta is 0, A and B where alpha is 0."""
     about("alpha, beta", variant)
     c = None if beta == "zero" else "float32"
-    kind = plain_kind("float32", alpha=alpha, beta=beta, c=c)
+    kind = kind_for(variant, "float32", alpha=alpha, beta=beta, c=c)
     served(device, variant, kind)
     config = small_config(variant)
     for size in check_sizes(config):
@@ -134,7 +141,7 @@ def test_alpha_beta(device, about, rng, variant, alpha, beta):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_alpha_beta_of_other_dtypes(device, about, rng, variant, dtype):
     about("alpha, beta", variant)
-    kind = plain_kind(dtype, alpha="general", beta="general", c=dtype)
+    kind = kind_for(variant, dtype, alpha="general", beta="general", c=dtype)
     served(device, variant, kind)
     config = small_config(variant)
     check(device, config, kind, check_sizes(config)[0], "exact", rng)
@@ -145,7 +152,7 @@ def test_alpha_beta_of_other_dtypes(device, about, rng, variant, dtype):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_scalar_values(device, about, rng, variant, alpha, beta):
     about("alpha, beta", variant)
-    kind = plain_kind("float32", alpha="general", beta="general", c="float32")
+    kind = kind_for(variant, "float32", alpha="general", beta="general", c="float32")
     served(device, variant, kind)
     config = small_config(variant)
     size = check_sizes(config)[0]
@@ -158,7 +165,7 @@ def test_no_terms(device, about, rng, variant, beta):
     """k = 0 is a sum of nothing: beta * C."""
     about("k = 0", variant)
     c = None if beta == "zero" else "float32"
-    kind = plain_kind("float32", alpha="zero", beta=beta, c=c)
+    kind = kind_for(variant, "float32", alpha="zero", beta=beta, c=c)
     served(device, variant, kind)
     config = small_config(variant)
     m, n, _ = check_sizes(config)[0]
@@ -174,7 +181,7 @@ def test_no_terms(device, about, rng, variant, beta):
 def test_mixed_dtypes(device, about, rng, variant, dtypes):
     """Operands are widened in the kernel's loads."""
     about("mixed dtypes", variant)
-    kind = mixed_kind(*dtypes)
+    kind = mixed_kind(*dtypes, load_variant(variant).header.get("TEST_LAYOUT", "NN"))
     served(device, variant, kind)
     config = small_config(variant)
     for data in ("ids_a", "exact"):
@@ -186,7 +193,7 @@ def test_mixed_dtypes(device, about, rng, variant, dtypes):
 def test_output_type(device, about, rng, variant, out):
     """One rounding, to the output's type."""
     about("output type", variant)
-    kind = plain_kind("float32")
+    kind = kind_for(variant, "float32")
     kind = replace(kind, out=replace(kind.out, dtype=out))
     served(device, variant, kind)
     config = small_config(variant)
@@ -198,7 +205,7 @@ def test_output_type(device, about, rng, variant, out):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_integer_products_wrap_before_conversion(device, about, rng, variant, out):
     about("output type", variant)
-    kind = plain_kind("int8")
+    kind = kind_for(variant, "int8")
     kind = replace(kind, out=replace(kind.out, dtype=out))
     served(device, variant, kind)
     check(device, small_config(variant), kind, (5, 7, 9), "exact", rng)
@@ -209,7 +216,7 @@ def test_integer_products_wrap_before_conversion(device, about, rng, variant, ou
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_conjugates(device, about, rng, variant, layout, sides):
     about("conjugates", variant)
-    kind = plain_kind("complex64", layout)
+    kind = kind_for(variant, "complex64", layout)
     for side in sides:
         kind = replace(kind, **{side: replace(getattr(kind, side), conjugate=True)})
     served(device, variant, kind)
@@ -222,7 +229,7 @@ def test_conjugates(device, about, rng, variant, layout, sides):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_batches(device, about, rng, variant, rank):
     about("batches", variant)
-    kind = plain_kind("float32", batch_rank=rank)
+    kind = kind_for(variant, "float32", batch_rank=rank)
     served(device, variant, kind)
     config = small_config(variant)
     for data in ("ids_a", "ids_b", "exact"):
@@ -234,7 +241,7 @@ def test_batches(device, about, rng, variant, rank):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_epilogue_parts(device, about, rng, variant, part):
     about("epilogue", variant)
-    kind = plain_kind("float32", batch_rank=1, **{part: "float32"})
+    kind = kind_for(variant, "float32", batch_rank=1, **{part: "float32"})
     served(device, variant, kind)
     config = small_config(variant)
     for size in check_sizes(config):
@@ -247,8 +254,8 @@ def test_epilogue_parts(device, about, rng, variant, part):
 def test_whole_epilogue(device, about, rng, variant, activation, dtype):
     """All parts at once, in the formula's order, rounded once to another output type."""
     about("epilogue", variant)
-    kind = plain_kind(
-        dtype, alpha="general", beta="general", c=dtype, bias="float32", residual=dtype,
+    kind = kind_for(
+        variant, dtype, alpha="general", beta="general", c=dtype, bias="float32", residual=dtype,
         row_scale="float32", col_scale=dtype, activation=activation,
     )  # fmt: skip
     served(device, variant, kind)
@@ -262,7 +269,7 @@ def test_whole_epilogue(device, about, rng, variant, activation, dtype):
 def test_bound(device, about, rng, variant, dtype, record_property):
     """Random data within the componentwise bound; the ratio is recorded as a drift alarm."""
     about("bound", variant)
-    kind = plain_kind(dtype)
+    kind = kind_for(variant, dtype)
     served(device, variant, kind)
     config = small_config(variant)
     worst = 0.0
@@ -279,7 +286,7 @@ def test_bound(device, about, rng, variant, dtype, record_property):
 def test_special_values(device, about, rng, variant, dtype):
     """NaN and infinity reach their own row or column, and no neighbour through padding."""
     about("special values", variant)
-    kind = plain_kind(dtype)
+    kind = kind_for(variant, dtype)
     served(device, variant, kind)
     config = small_config(variant)
     for size in check_sizes(config)[:2]:
@@ -291,7 +298,7 @@ def test_special_values(device, about, rng, variant, dtype):
 def test_wide_indices(device, about, rng, variant):
     """The 64-bit form of every index."""
     about("wide indices", variant)
-    kind = plain_kind("float32", index="long", batch_rank=1)
+    kind = kind_for(variant, "float32", index="long", batch_rank=1)
     served(device, variant, kind)
     config = small_config(variant)
     for data in ("ids_a", "exact"):
@@ -303,7 +310,7 @@ def test_same_bits_every_time(device, about, rng, variant):
     about("same bits", variant)
     from clmatmul.trial import run_case
 
-    kind = plain_kind("float32")
+    kind = kind_for(variant, "float32")
     served(device, variant, kind)
     config = small_config(variant)
     case = make_case(kind, 37, 41, 129, "random", rng)
@@ -316,8 +323,9 @@ def test_no_double_in_float32_kernels(variant, device):
     """A device without float64 must be able to build them."""
     from clmatmul.plan import make_plan, render
 
-    kind = plain_kind("float32", alpha="general", beta="general", c="float32", bias="float32",
-                      activation="gelu")  # fmt: skip
+    kind = kind_for(
+        variant, alpha="general", beta="general", c="float32", bias="float32", activation="gelu"
+    )
     rng = np.random.default_rng(0)
     case = make_case(kind, 9, 9, 9, "exact", rng)
     if load_variant(variant).unmet(kind, device.profile):
