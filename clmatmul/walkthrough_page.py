@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 PLAIN_WIDTH = 80
 _RICH_WIDTH = 100  # columns; longer lines of prose are hard to read
+_NARROWEST = 12  # columns of a cell that is wrapped
 _SHADES = "·░▒▓█"
 _NUMBER = re.compile(r"[-+]?[\d,]+(\.\d+)?( ?[%×]| ms| MB)?|-|")
 
@@ -24,7 +25,7 @@ class Prose:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Lines that must stay as they are; at most 76 columns."""
+    """Lines that must stay as they are; at most 78 columns."""
 
     text: str
 
@@ -91,24 +92,24 @@ def plain_text(page, width=PLAIN_WIDTH):
     """The page as plain text, ending in a newline."""
     title = f"({page.letter}) {page.title}"
     parts = [f"{title}\n{'=' * len(title)}"]
-    parts += ["\n".join(_plain_lines(block, width)) for block in page.blocks]
+    for block in page.blocks:
+        margin = "" if isinstance(block, Prose) else "  "
+        lines = block_lines(block, width - len(margin))
+        parts.append("\n".join((margin + line).rstrip() for line in lines))
     return "\n\n".join(parts) + "\n"
 
 
-def _plain_lines(block, width):
+def block_lines(block, width):
+    """A block as lines of plain text."""
     if isinstance(block, Prose):
         return textwrap.wrap(block.text, width, break_on_hyphens=False, break_long_words=False)
     if isinstance(block, Drawing):
-        return _indented(block.text.split("\n"))
+        return block.text.split("\n")
     if isinstance(block, Code):
-        return _indented(folded(block.text, width - 4))
+        return folded(block.text, width)
     if isinstance(block, Table):
-        return _indented(_table_lines(block, width - 2), 2)
-    return _indented(_table_lines(heat_table(block), width - 2), 2) + [_legend(block)]
-
-
-def _indented(lines, columns=4):
-    return [(" " * columns + line).rstrip() for line in lines]
+        return _table_lines(block, width)
+    return [*_table_lines(heat_table(block), width), _legend(block)]
 
 
 def folded(code, width):
@@ -134,7 +135,7 @@ def _table_lines(table, width):
     excess = sum(widths) + 2 * (len(widths) - 1) - width
     if excess > 0:  # the widest column of words goes on below
         widest = max((i for i, x in enumerate(right) if not x), key=widths.__getitem__)
-        widths[widest] -= excess
+        widths[widest] = max(widths[widest] - excess, _NARROWEST)
 
     def lines(cells):
         parts = [_wrapped(cell, room) for cell, room in zip(cells, widths, strict=True)]
@@ -176,7 +177,7 @@ def _level_of(heat, levels):
 
 
 def _legend(heat):
-    return f"  {heat.unit}; then a digit, from 0 for the slowest to 9 for the fastest."
+    return f"{heat.unit}; then a digit, from 0 for the slowest to 9 for the fastest."
 
 
 def show(page, console):
@@ -203,7 +204,7 @@ def _rich_block(block, width):
     if isinstance(block, Drawing):
         return Text(block.text, style="cyan", no_wrap=True)
     if isinstance(block, Code):
-        text = "\n".join(folded(block.text, width - 4))
+        text = "\n".join(folded(block.text, width - 2))
         return Syntax(text, block.language, theme="ansi_dark", background_color="default")
     if isinstance(block, Table):
         return _rich_table(block)

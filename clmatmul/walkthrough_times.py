@@ -201,7 +201,7 @@ def experiment(lesson):
     device = lesson.device
     if lesson.is_simulated:
         return _nothing_to_try(device)
-    size = (1024,) * 3 if device.profile.kind == "gpu" else (256,) * 3
+    size = experiment_size(device.profile)
     problem = plain_problem(*size)
     configs = candidates(problem, device.profile)
     tried = []
@@ -231,10 +231,20 @@ def experiment(lesson):
             f"Best of these: {values.best.config}. The tuner searches all that there is, for the "
             "sizes you need, and what it finds is what clmatmul.matmul then uses:"
         ),
-        Code(f"python -m clmatmul.tune --m {m} --n {n} --k {k}", "console"),
+        Code(tune_command(size), "console"),
     ]
     return Page("j", "experiment", "The experiment: which tile is best here?",
                 tuple(blocks), values)  # fmt: skip
+
+
+def experiment_size(profile):
+    """(m, n, k) large enough to tell tiles apart, small enough for all of them in a minute."""
+    return (1024,) * 3 if profile.kind == "gpu" else (256,) * 3
+
+
+def tune_command(size):
+    """What tunes this size for real."""
+    return "python -m clmatmul.tune --m {} --n {} --k {}".format(*size)
 
 
 def _nothing_to_try(device):
