@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from clmatmul import walk
@@ -15,11 +16,13 @@ from clmatmul.database import TuningDatabase, read_records
 from clmatmul.device_profile import DeviceProfile
 from clmatmul.errors import ArgumentError, DatabaseError, DeviceError, UnsupportedError
 from clmatmul.explanation import plain_problem
+from clmatmul.measure import Measurement
 from clmatmul.problem import ArrayView, Problem
 from clmatmul.space import SearchSpace
 from clmatmul.trial import Trial
-from clmatmul.tune import tune, tuner
+from clmatmul.tune import host_time, tune, tuner
 from clmatmul.tune.budget import Budget
+from clmatmul.tune.host_time import numpy_time_ns
 from clmatmul.tune.messages import problem_from_dict, problem_to_dict
 from clmatmul.tune.progress import PlainProgress
 from clmatmul.tune.strategies import STRATEGIES
@@ -449,6 +452,37 @@ def test_progress_in_a_log_is_a_line_for_each_improvement(tmp_path, monkeypatch,
     lines = err.splitlines()
     assert out == "" and len(lines) == 3
     assert lines[0] == "tuning 96×80×64 float32 NN → float32: budget 400 trials"
-    assert "best 0.1 GFLOP/s, NumPy 0.3 GFLOP/s" in lines[1]
+    assert "best 0.1 GFLOP/s, NumPy 0.3" in lines[1]
     assert "best 1.0 GFLOP/s" in lines[2] and str(FAST) in lines[2]
     assert not set(err) & {"\x1b", "\r"}
+
+
+@pytest.mark.parametrize("layout", ["NN", "TT"])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "complex64", "bool"])
+def test_numpys_time_is_that_of_the_whole_product(monkeypatch, dtype, layout):
+    seen = []
+    real = np.matmul
+    monkeypatch.setattr(np, "matmul", lambda a, b: seen.append((a, b)) or real(a, b))
+    assert numpy_time_ns(plain_problem(12, 9, 7, dtype, layout, (2,))) > 0
+    a, b = seen[-1]
+    assert (a.shape, b.shape) == ((2, 12, 7), (2, 7, 9)) and a.dtype == b.dtype == dtype
+    assert (a.strides[-1] == a.itemsize) == (layout == "NN")
+
+
+def test_a_product_that_takes_numpy_long_is_timed_in_part(monkeypatch):
+    rows = []
+
+    def matmul(a, b):
+        rows.append(len(a))
+
+    def timed(call, flops, **keywords):
+        call()
+        return Measurement((), (rows[-1] * 10 * MS,), flops)
+
+    monkeypatch.setattr(np, "matmul", matmul)
+    monkeypatch.setattr(host_time, "measure_host", timed)
+    monkeypatch.setattr(host_time, "_PART_FLOPS", 2 * 4 * 50 * 50)
+    assert numpy_time_ns(plain_problem(60, 50, 50)) == 600 * MS
+    assert rows == [4, 60]  # 0.6 s: the whole is run
+    assert numpy_time_ns(plain_problem(200, 50, 50)) == 2000 * MS
+    assert rows[2:] == [4]  # 2 s: not

@@ -12,9 +12,10 @@ _LONGEST_NS = 1e9  # a product that takes longer is not run in full: nothing can
 
 
 def numpy_time_ns(problem):
-    """Median wall time of numpy.matmul in ns for contiguous operands of the problem's size.
+    """Wall time of numpy.matmul in ns for contiguous operands of the problem's size.
 
-    Drawn from fewer rows if the whole would take over a second.
+    The least of several: its threads wait for each other, so that on a machine with other work a
+    single call may take fifty times as long. Drawn from fewer rows if it would take over a second.
     """
     part = min(max(int(problem.m * _PART_FLOPS / problem.flops), 1), problem.m)
     ns = _time(replace(problem, m=part)) * problem.m / part
@@ -35,6 +36,6 @@ def _time(problem):
     a = operand(problem.m, problem.k, problem.a)
     b = operand(problem.k, problem.n, problem.b)
     timed = measure_host(
-        lambda: np.matmul(a, b), problem.flops, runs=5, min_seconds=0.1, max_seconds=1
+        lambda: np.matmul(a, b), problem.flops, max_runs=10_000, min_seconds=0.25, max_seconds=1
     )
-    return timed.median_ns
+    return timed.minimum_ns

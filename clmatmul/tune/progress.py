@@ -41,7 +41,7 @@ class PlainProgress(Progress):
 
     def begin(self, search):
         self._shown = None
-        self._say(f"tuning {search.problem}: budget {search.budget}")
+        self._say(_title(search))
 
     def recorded(self, record):
         if self._every:
@@ -64,17 +64,16 @@ class RichProgress(Progress):
 
         self._every = every
         self._bar = Bar(
-            TextColumn("{task.description}"), BarColumn(bar_width=20),
-            TextColumn("{task.fields[about]}"), TextColumn("[dim]{task.fields[state]}"),
+            BarColumn(bar_width=12), TextColumn("{task.fields[about]}"),
+            TextColumn("[dim]{task.fields[state]}"),
             console=Console(stderr=True, no_color=not color, highlight=False), transient=True,
         )  # fmt: skip
         self._task = None
 
     def begin(self, search):
+        self._bar.console.print(_title(search), markup=False, soft_wrap=True)
         self._bar.start()
-        self._task = self._bar.add_task(
-            str(search.problem), total=1, about="", state="starting the worker"
-        )
+        self._task = self._bar.add_task("", total=1, about="", state="NumPy's time")
 
     def state(self, state):
         if self._task is not None:
@@ -109,13 +108,18 @@ def fraction(search):
 
 def summary(search):
     """Trials, the best so far, NumPy beside it, time left; in one short line."""
-    parts = [f"{search.tried} trials"]
+    parts = [f"{search.tried} trial{'' if search.tried == 1 else 's'}"]
     if search.skipped:
         parts.append(f"{search.skipped} known")
+    flops = search.problem.flops
     if search.best is not None:
-        parts.append(f"best {speed(search.problem.flops, search.best.median_ns)}")
+        parts.append(f"best {speed(flops, search.best.median_ns)}")
     if search.numpy_ns:
-        parts.append(f"NumPy {speed(search.problem.flops, search.numpy_ns)}")
+        parts.append(f"NumPy {flops / search.numpy_ns:.1f}")
     if search.budget.seconds is not None:
         parts.append(f"{max(search.budget.seconds - search.seconds, 0):.0f} s left")
     return ", ".join(parts)
+
+
+def _title(search):
+    return f"tuning {search.problem}: budget {search.budget}"
