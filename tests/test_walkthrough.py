@@ -283,8 +283,10 @@ def test_guard_and_pad(lesson):
 
 
 @pytest.fixture
-def small_experiment(monkeypatch):
+def small_experiment(monkeypatch, lesson):
     """Two tiles, one of them too large for any device, and the untiled kernel, at 32×32×32."""
+    if lesson.is_simulated:
+        pytest.skip("nothing is timed on a simulator")
     monkeypatch.setattr(walkthrough_times, "_GRID_M", (4, 64))
     monkeypatch.setattr(walkthrough_times, "_GRID_N", (8,))
     monkeypatch.setattr(walkthrough_times, "experiment_size", lambda profile: (32, 32, 32))
