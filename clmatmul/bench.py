@@ -139,10 +139,11 @@ def _row(device, problem, rounds):
     host = _Repeated(lambda: product(a, b))
     numpy = _Repeated(lambda: np.matmul(a, b))
     turns = iter(range(1, 10**9))
-    repeats = _repeats(timed_run(run, 0)[0])
+    events = work.has_events
+    repeats = _repeats(timed_run(run, 0, events=events)[0])
 
     def on_device():
-        times = [timed_run(run, next(turns))[0] for _ in range(repeats)]
+        times = [timed_run(run, next(turns), events=events)[0] for _ in range(repeats)]
         return sum(times) / repeats
 
     def on_host():

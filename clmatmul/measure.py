@@ -72,12 +72,13 @@ class Measurement:
 
 
 def measure(run, flops, *, warm_up=1, runs=5, max_runs=200, min_seconds=0.0, max_seconds=60.0,
-            peak_flops=None):  # fmt: skip
+            peak_flops=None, events=True):  # fmt: skip
     """Time `run(i)`, which enqueues on a profiling queue and returns its (first, last) events.
 
     run: called with 0, 1, 2, … so that it can rotate buffers. Stops after `runs` runs and
     `min_seconds`, after `max_runs`, or as soon as `max_seconds` are over and one run is timed.
-    peak_flops: operations a second that the device cannot exceed. MeasurementError for
+    peak_flops: operations a second that the device cannot exceed. events: False where the
+    runtime's events have no true times; then the wall clock's are used. MeasurementError for
     impossible times.
     """
     for i in range(warm_up):
@@ -85,26 +86,31 @@ def measure(run, flops, *, warm_up=1, runs=5, max_runs=200, min_seconds=0.0, max
     event_ns, wall_ns = [], []
     begin = time.perf_counter()
     while True:
-        events, wall = timed_run(run, warm_up + len(event_ns), flops, peak_flops)
-        event_ns.append(events)
-        wall_ns.append(wall)
+        device_ns, host_ns = timed_run(run, warm_up + len(wall_ns), flops, peak_flops, events)
+        event_ns.append(device_ns)
+        wall_ns.append(host_ns)
         spent = time.perf_counter() - begin
-        enough = len(event_ns) >= runs and spent >= min_seconds
-        if enough or len(event_ns) >= max_runs or spent >= max_seconds:
+        enough = len(wall_ns) >= runs and spent >= min_seconds
+        if enough or len(wall_ns) >= max_runs or spent >= max_seconds:
             break
-    found = Measurement(tuple(event_ns), tuple(wall_ns), flops)
-    if len(event_ns) >= 3:
+    found = Measurement(tuple(event_ns) if events else (), tuple(wall_ns), flops)
+    if events and len(event_ns) >= 3:
         _refuse_idle_events(found)
     return found
 
 
-def timed_run(run, i, flops=0, peak_flops=None):
-    """(event time, wall time) in ns of `run(i)`; MeasurementError if they cannot be true."""
+def timed_run(run, i, flops=0, peak_flops=None, events=True):
+    """(event time, wall time) in ns of `run(i)`; MeasurementError if they cannot be true.
+
+    events: False to have the wall time for both.
+    """
     start = time.perf_counter_ns()
     first, last = run(i)
     devices.wait([last])
     wall_ns = time.perf_counter_ns() - start
-    event_ns = devices.event_times(last)[1] - devices.event_times(first)[0]
+    event_ns = wall_ns
+    if events:
+        event_ns = devices.event_times(last)[1] - devices.event_times(first)[0]
     if event_ns < _CLOCK_NS:
         raise MeasurementError(f"{event_ns} ns is below what a clock can tell")
     if event_ns > wall_ns * 1.05 + _WALL_SLACK_NS:

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -144,6 +145,34 @@ class Workload:
         ]
         compute = COMPUTE_TYPES[problem.compute]
         self._scalars = {x: kernel_scalar(v, compute) for x, v in self.case.scalars.items()}
+
+    @cached_property
+    def has_events(self):
+        """False if this runtime's events have no true times: then the wall clock has to serve.
+
+        Told from the safe kernel, so that every configuration is timed by the same clock.
+        """
+        p = self.problem
+        part = replace(p, m=min(p.m, 16), n=min(p.n, 16), k=min(p.k, 64))
+        run = self.runner(build(self.device, make_plan(part, self.device.profile, SAFE)))
+        try:
+            measure(run, part.flops, runs=3)
+        except MeasurementError as error:
+            _log.info("%s: %s; the wall clock is used", self.device.profile.title, error)
+            return False
+        return True
+
+    def time(self, executable, *, runs=5, min_seconds=0.0, max_seconds=60.0):
+        """The Measurement of an executable on these operands; MeasurementError."""
+        return measure(
+            self.runner(executable),
+            self.problem.flops,
+            runs=runs,
+            min_seconds=min_seconds,
+            max_seconds=max_seconds,
+            peak_flops=stated_peak(self.device.profile, self.problem.a.dtype),
+            events=self.has_events,
+        )
 
     def runner(self, executable):
         """run(i) → (first, last) events of one run, on the buffers of set i."""
@@ -297,7 +326,7 @@ def try_config(device, workload, config, *, entered=lambda state: None, best_ns=
         if verdict.fault:
             return failed("wrong_result", verdict.fault)
         entered("time")
-        timed = _time(device, workload, executable, best_ns)
+        timed = _time(workload, executable, best_ns)
         if workload.result(executable).tobytes() != first.tobytes():
             return failed("unstable", "two runs on the same operands gave different bits")
     except (BuildError, TemplateError) as error:
@@ -310,7 +339,7 @@ def try_config(device, workload, config, *, entered=lambda state: None, best_ns=
         return failed("unstable", error)
     return Trial(
         config, "ok", timed.median_ns, timed.minimum_ns, timed.spread_ns, len(timed.times_ns),
-        verdict.error_ratio,
+        verdict.error_ratio, "" if workload.has_events else "timed by the wall clock",
     )  # fmt: skip
 
 
@@ -333,15 +362,12 @@ def _border_fault(device, config, kind, entered=lambda state: None):
     return None
 
 
-def _time(device, workload, executable, best_ns):
-    problem = workload.problem
-    run = workload.runner(executable)
-    peak = stated_peak(device.profile, problem.a.dtype)
+def _time(workload, executable, best_ns):
     if best_ns:
-        once = measure(run, problem.flops, runs=1, peak_flops=peak)
+        once = workload.time(executable, runs=1)
         if once.median_ns > _HOPELESS * best_ns:
             return once
-    return measure(run, problem.flops, min_seconds=0.1, max_seconds=5, peak_flops=peak)
+    return workload.time(executable, min_seconds=0.1, max_seconds=5)
 
 
 def is_sane(device, problem):
@@ -351,12 +377,8 @@ def is_sane(device, problem):
 
 def time_plan(device, executable, *, runs=5, min_seconds=0.0, max_seconds=60.0, seed=0):
     """Measure a built plan at its own size and strides, with random data in rotated buffers."""
-    problem = executable.plan.problem
-    run = Workload(device, problem, seed, sampled=False).runner(executable)
-    return measure(
-        run, problem.flops, runs=runs, min_seconds=min_seconds, max_seconds=max_seconds,
-        peak_flops=stated_peak(device.profile, problem.a.dtype),
-    )  # fmt: skip
+    workload = Workload(device, executable.plan.problem, seed, sampled=False)
+    return workload.time(executable, runs=runs, min_seconds=min_seconds, max_seconds=max_seconds)
 
 
 def kernel_scalar(value, compute):

@@ -53,7 +53,9 @@ def test_contestants_take_turns(device, monkeypatch):
     plain = np.matmul
     monkeypatch.setattr(np, "matmul", lambda *a: order.append("numpy") or plain(*a))
     timed = benching.timed_run
-    monkeypatch.setattr(benching, "timed_run", lambda *a: order.append("device") or timed(*a))
+    monkeypatch.setattr(
+        benching, "timed_run", lambda *a, **k: order.append("device") or timed(*a, **k)
+    )
     call = clmatmul.MatMul.__call__
     monkeypatch.setattr(clmatmul.MatMul, "__call__", lambda *a: order.append("matmul") or call(*a))
     bench([16], rounds=2, device=device)

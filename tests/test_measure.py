@@ -88,6 +88,13 @@ def test_one_run_that_waited_is_no_disagreement(run):
     assert alone.wall_ns == (500 * MS,)
 
 
+def test_where_events_tell_no_time_the_wall_clock_does(run):
+    found = clock.measure(run([1], [3 * MS]), flops=6 * MS, runs=5, events=False)
+    assert found.event_ns == () and found.wall_ns == (3 * MS,) * 5
+    assert found.median_ns == 3 * MS and found.gflops == 2.0
+    assert clock.timed_run(run([1], [3 * MS]), 0, events=False) == (3 * MS, 3 * MS)
+
+
 def test_a_time_above_the_peak_is_refused(run):
     fake = run([MS], [2 * MS])
     with pytest.raises(MeasurementError, match="exceed the device's 1e\\+09 a second"):

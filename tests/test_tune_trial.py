@@ -168,11 +168,23 @@ def test_results_that_differ_from_run_to_run_are_unstable(device, monkeypatch):
     assert found.status == "unstable" and "different bits" in found.note
 
 
-def test_a_clock_that_lies_makes_a_trial_unstable(device, monkeypatch):
+def test_a_clock_that_lies_about_one_kernel_makes_its_trial_unstable(device, monkeypatch):
+    work = Workload(device, plain_problem(16, 16, 16))
+    assert work.has_events in (True, False)
+    work.has_events = True
     monkeypatch.setattr(measure.devices, "event_times", lambda event: (5, 5))
-    found = try_config(device, Workload(device, plain_problem(16, 16, 16)), TILED)
+    found = try_config(device, work, TILED)
     assert found.status == "unstable" and "below what a clock can tell" in found.note
     assert found.median_ns is None
+
+
+def test_a_runtime_whose_events_never_tell_time_is_timed_by_the_wall(device, monkeypatch):
+    monkeypatch.setattr(measure.devices, "event_times", lambda event: (5, 6))  # as rusticl has it
+    work = Workload(device, plain_problem(16, 16, 16))
+    found = try_config(device, work, TILED)
+    assert not work.has_events
+    assert found.status == "ok" and found.minimum_ns > 1000
+    assert found.note == "timed by the wall clock"
 
 
 def test_a_product_that_would_take_too_long_is_not_run_in_full(device, monkeypatch):
@@ -208,8 +220,8 @@ def test_a_plan_is_timed_at_its_own_size(device):
 
     problem = plain_problem(32, 32, 32)
     found = trial.time_plan(device, build(device, make_plan(problem, device.profile, TILED)))
-    assert found.flops == problem.flops and len(found.event_ns) == 5
-    assert all(e <= w * 1.05 + 50_000 for e, w in zip(found.event_ns, found.wall_ns, strict=True))
+    assert found.flops == problem.flops and len(found.times_ns) == 5
+    assert all(e <= w * 1.05 + 50_000 for e, w in zip(found.times_ns, found.wall_ns, strict=True))
 
 
 def test_variants_of_the_tests_are_not_those_of_the_package():

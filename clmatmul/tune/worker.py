@@ -77,11 +77,14 @@ class Session:
         profile, problem = self._device.profile, self._workload.problem
         plans = [make_plan(problem, profile, TileConfig.parse(x)) for x in request["configs"]]
         runs = [self._workload.runner(build(self._device, plan)) for plan in plans]
+        events = self._workload.has_events
         for run in runs:
-            timed_run(run, 0)
+            timed_run(run, 0, events=events)
         self._enter("compare")
         turns = iter(range(1, 10**9))
-        contestants = [lambda run=run: timed_run(run, next(turns))[0] for run in runs]
+        contestants = [
+            lambda run=run: timed_run(run, next(turns), events=events)[0] for run in runs
+        ]
         times = interleave(contestants, request["rounds"], max_seconds=request["max_seconds"])
         return {"times_ns": times}
 
