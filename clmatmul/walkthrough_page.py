@@ -157,11 +157,16 @@ def _wrapped(cell, width):
     return textwrap.wrap(cell, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
+def speed_text(value):
+    """A speed with as many decimals as tell slow ones apart."""
+    return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
 def heat_table(heat):
     """A heat map in digits: each value, and where it lies between the smallest and the largest."""
     level = _level_of(heat, 10)
     rows = tuple(
-        (label, *("-" if x is None else f"{x:.1f} {level(x)}" for x in values))
+        (label, *("-" if x is None else f"{speed_text(x)} {level(x)}" for x in values))
         for label, values in zip(heat.rows, heat.values, strict=True)
     )
     return Table((f"{heat.row_name} \\ {heat.column_name}", *heat.columns), rows)
@@ -245,6 +250,6 @@ def _rich_heat(heat):
             if x is None:
                 cells.append(Text("-"))
                 continue
-            cells.append(Text(f"{_SHADES[level(x)] * 4} {x:.1f}", style=colours[level(x)]))
+            cells.append(Text(f"{_SHADES[level(x)] * 4} {speed_text(x)}", style=colours[level(x)]))
         result.add_row(label, *cells)
     return result

@@ -8,14 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clmatmul import device as devices
 from clmatmul.config import TileConfig
-from clmatmul.errors import MeasurementError
 from clmatmul.executable import build
 from clmatmul.explanation import plain_problem
-from clmatmul.measure import measure_host
 from clmatmul.plan import Plan, make_plan, render
-from clmatmul.trial import time_plan
 
 _ITEM = np.dtype(np.float32)
 
@@ -69,33 +65,6 @@ def run(device, config, a, b, instrument="none"):
         device.read(queue, operands[name][0], array)
     del keep
     return Run(plan, result, tuple(recorded))
-
-
-def timed(device, executable, repeats, max_seconds):
-    """The Measurement of a plain product, by the device's events.
-
-    Where a driver's events carry no times (MeasurementError), by the wall clock: then the
-    Measurement's `event_ns` is empty, and each time includes that of starting the kernel.
-    """
-    try:
-        return time_plan(device, executable, runs=repeats, max_seconds=max_seconds)
-    except MeasurementError:
-        return _timed_by_wall(device, executable, repeats, max_seconds)
-
-
-def _timed_by_wall(device, executable, repeats, max_seconds):
-    problem = executable.plan.problem
-    m, n, k = problem.m, problem.n, problem.k
-    queue = device.queue()
-    ones = {"a": (m, k), "b": (k, n), "out": (m, n)}
-    operands = {name: (device.upload(np.ones(shape, _ITEM)), 0) for name, shape in ones.items()}
-
-    def call():
-        event, keep = executable(queue, operands)
-        devices.wait([event])
-        del keep
-
-    return measure_host(call, problem.flops, runs=repeats, max_seconds=max_seconds)
 
 
 def rows(matrix):

@@ -13,14 +13,15 @@ from clmatmul.errors import (
     BuildError,
     ConfigError,
     LaunchError,
+    MeasurementError,
     VerificationError,
 )
 from clmatmul.executable import build
 from clmatmul.explanation import plain_problem
 from clmatmul.plan import make_plan
-from clmatmul.trial import first_use_check
+from clmatmul.trial import first_use_check, time_plan
 from clmatmul.variants import all_variants
-from clmatmul.walkthrough_page import Code, HeatMap, Page, Prose, Table
+from clmatmul.walkthrough_page import Code, HeatMap, Page, Prose, Table, speed_text
 
 _TILE = 16
 _ROUNDS = 4
@@ -28,6 +29,7 @@ _GRID_M = (4, 8, 16, 32)
 _GRID_N = (8, 16, 32, 64)
 _ROWS_SHOWN = 12
 _SECONDS_EACH = 1.0
+_LITTLE_GAIN = 2
 _TITLE = "The experiment: which tile is best here?"
 
 
@@ -150,7 +152,7 @@ def _kernel_times(device, *sizes):
     times = [[] for _ in sizes]
     for _ in range(_ROUNDS):
         for executable, found in zip(built, times, strict=True):
-            timed = runs.timed(device, executable, repeats=2, max_seconds=2)
+            timed = time_plan(device, executable, runs=2, max_seconds=2)
             found += timed.times_ns
     return *map(statistics.median, times), bool(timed.event_ns)
 
@@ -274,8 +276,8 @@ def _timed(device, problem, config):
         plan = make_plan(problem, device.profile, config)
         executable = build(device, plan)
         first_use_check(device, plan, executable)
-        x = runs.timed(device, executable, repeats=5, max_seconds=_SECONDS_EACH)
-    except (BuildError, ConfigError, LaunchError, VerificationError) as error:
+        x = time_plan(device, executable, runs=5, max_seconds=_SECONDS_EACH)
+    except (BuildError, ConfigError, LaunchError, MeasurementError, VerificationError) as error:
         return Timed(config, None, None, None, str(error).splitlines()[0])
     clock = "events" if x.event_ns else "wall"
     return Timed(config, x.median_ns, x.spread_ns, x.gflops, clock=clock)
@@ -286,7 +288,12 @@ def _experiment_table(values):
     chosen = works[:_ROWS_SHOWN]
     chosen += [x for x in works[_ROWS_SHOWN:] if x.config.variant == "naive"]
     rows = tuple(
-        (str(x.config), f"{x.median_ns / 1e6:.2f}", f"{x.spread_ns / 2e6:.2f}", f"{x.gflops:.1f}")
+        (
+            str(x.config),
+            f"{x.median_ns / 1e6:.2f}",
+            f"{x.spread_ns / 2e6:.2f}",
+            speed_text(x.gflops),
+        )
         for x in chosen
     )
     return Table(("configuration", "ms", "±", "GFLOP/s"), rows)
@@ -312,10 +319,10 @@ def _gain(values, device):
         return
     times = best["tiled"].gflops / best["naive"].gflops
     text = f"The best tile here is {times:.1f} times as fast as the untiled kernel."
-    if device.profile.is_cpu:
+    if device.profile.is_cpu and times < _LITTLE_GAIN:
         text += (
-            " On a CPU, local memory is ordinary memory that its caches hold, so copying tiles "
-            "there gains less than on a GPU; kernels made for CPUs keep their tiles in registers."
+            " This is a CPU: its local memory is ordinary memory that the caches hold, so copying "
+            "tiles there saves little. Kernels made for CPUs keep their tiles in registers."
         )
     yield Prose(text)
 
