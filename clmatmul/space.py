@@ -3,22 +3,50 @@
 import itertools
 import math
 from collections import Counter
+from dataclasses import dataclass
 from functools import cached_property
 
 from clmatmul.config import TileConfig
 
 _ENUMERABLE = 2000  # combinations that take a fraction of a second to check
+_PATIENCE = 20  # times as many take seconds
 
 
 def _combinations(variant):
     return math.prod(len(choices) for choices in variant.all_parameters().values())
 
 
+def _all_of(variant):
+    allowed = variant.all_parameters()
+    for values in itertools.product(*allowed.values()):
+        yield TileConfig.of(variant.name, **dict(zip(allowed, values, strict=True)))
+
+
+def _random(variant, rng):
+    values = {name: rng.choice(choices) for name, choices in variant.all_parameters().items()}
+    return TileConfig.of(variant.name, **values)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """How much of a variant's combinations is valid, from all of them or from a sample.
+
+    rejections: (constraint, combinations of the checked ones that it refused), most first.
+    """
+
+    variant: str
+    combinations: int
+    checked: int
+    valid: int
+    rejections: tuple
+
+
 class SearchSpace:
     """The configurations that pass every constraint; those that do not are counted by reason.
 
-    Enumerated once, in the order of the header's values; sampling and stepping to a neighbour
-    happen among valid configurations only.
+    In the order of the header's values. Iterating, drawing and stepping to a neighbour check
+    configurations one by one; `len` and `configs` enumerate all, which takes minutes for a
+    variant with many parameters.
     """
 
     def __init__(self, variants, problem, profile):
@@ -29,38 +57,55 @@ class SearchSpace:
 
     @cached_property
     def configs(self):
-        """Every valid configuration, in order."""
+        """Every valid configuration, in order; `rejections` is complete afterwards."""
         found = []
         for variant in self.variants:
             for reason in self._unmet(variant):
                 self.rejections[variant.name, reason] += 1
                 break
             else:
-                found += self._valid(variant)
+                for config in _all_of(variant):
+                    reasons = self._reasons(variant, config)
+                    if not reasons:
+                        found.append(config)
+                    self.rejections.update((variant.name, x) for x in reasons)
         return tuple(found)
 
+    def _reasons(self, variant, config):
+        """The constraints that refuse a configuration, without the values."""
+        refused = variant.reject(config, self.problem, self.profile)
+        return [reason.split(":")[0] for reason in refused]
+
     def _valid(self, variant):
-        allowed = variant.all_parameters()
-        for values in itertools.product(*allowed.values()):
-            config = TileConfig.of(variant.name, **dict(zip(allowed, values, strict=True)))
-            reasons = variant.reject(config, self.problem, self.profile)
-            if not reasons:
+        for config in _all_of(variant):
+            if not variant.reject(config, self.problem, self.profile):
                 yield config
-            for reason in reasons:
-                self.rejections[variant.name, reason.split(":")[0]] += 1
 
     def __len__(self):
         return len(self.configs)
 
     def __iter__(self):
-        return iter(self.configs)
+        for variant in self.variants:
+            if not self._unmet(variant):
+                yield from self._valid(variant)
 
     def __contains__(self, config):
-        return config in self._index
+        variant = next((v for v in self.variants if v.name == config.variant), None)
+        known = variant is not None and set(config.values()) == set(variant.all_parameters())
+        return known and not variant.reject(config, self.problem, self.profile)
 
-    @cached_property
-    def _index(self):
-        return {config: i for i, config in enumerate(self.configs)}
+    def survey(self, rng):
+        """A Survey of each variant; of a sample where there are many combinations."""
+        for variant in self.variants:
+            count = _combinations(variant)
+            if count <= _ENUMERABLE:
+                checked = list(_all_of(variant))
+            else:
+                checked = [_random(variant, rng) for _ in range(_ENUMERABLE)]
+            reasons = [self._reasons(variant, config) for config in checked]
+            rejections = Counter(x for found in reasons for x in found)
+            valid = sum(not found for found in reasons)
+            yield Survey(variant.name, count, len(checked), valid, tuple(rejections.most_common()))
 
     @property
     def combinations(self):
@@ -70,7 +115,8 @@ class SearchSpace:
     def draw(self, rng):
         """Every valid configuration once, in random order, each variant in turn.
 
-        A large space is not enumerated for it: values are drawn until they are valid.
+        A large variant is not enumerated for it: values are drawn until they are valid, and a
+        very large one is given up when nothing valid and new is found for long.
         """
         turns = [self._draw(v, rng) for v in self.variants if not self._unmet(v)]
         while turns:
@@ -82,21 +128,19 @@ class SearchSpace:
                     yield config
 
     def _draw(self, variant, rng):
-        seen = set()
-        allowed = variant.all_parameters()
-        misses = 0
+        seen, misses = set(), 0
         while _combinations(variant) > _ENUMERABLE and misses < _ENUMERABLE:
-            values = {name: rng.choice(choices) for name, choices in allowed.items()}
-            config = TileConfig.of(variant.name, **values)
+            config = _random(variant, rng)
             if config in seen or variant.reject(config, self.problem, self.profile):
                 misses += 1
                 continue
             misses = 0
             seen.add(config)
             yield config
-        rest = [config for config in self._valid(variant) if config not in seen]
-        rng.shuffle(rest)
-        yield from rest
+        if _combinations(variant) <= _ENUMERABLE * _PATIENCE:
+            rest = [config for config in self._valid(variant) if config not in seen]
+            rng.shuffle(rest)
+            yield from rest
 
     def _unmet(self, variant):
         return variant.unmet(self.problem.kind, self.profile)

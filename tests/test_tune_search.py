@@ -337,11 +337,24 @@ def test_a_dry_run_tries_and_writes_nothing(tmp_path, monkeypatch):
     report = search(tmp_path / "new", dry_run=True)
     (found,) = report.problems
     assert device.tried == [] and not (tmp_path / "new").exists()
-    assert found.valid == len(SearchSpace([load_variant("tiled")], PROBLEM, device.profile))
-    assert sum(found.rejections.values()) >= found.combinations - found.valid > 0
+    (survey,) = found.surveys
+    space = SearchSpace([load_variant("tiled")], PROBLEM, device.profile)
+    assert survey.checked == survey.combinations == found.combinations
+    assert survey.valid == len(space)
+    assert {("tiled", name): count for name, count in survey.rejections} == space.rejections
     text = str(report)
-    assert "rejected by work_items <= profile.max_work_group_size" in text
-    assert f"{found.valid} valid configurations" in text and "untuned" in text
+    assert f"{survey.valid} valid, most rejected by work_items <= profile.max_work" in text
+    assert "0 known from earlier" in text and "untuned" in text
+
+
+def test_a_survey_of_a_large_variant_is_an_estimate(monkeypatch):
+    space = SearchSpace([load_variant("tiled")], PROBLEM, profile("tiny-embedded"))
+    (exact,) = space.survey(random.Random(1))
+    monkeypatch.setattr("clmatmul.space._ENUMERABLE", 200)
+    (estimate,) = space.survey(random.Random(1))
+    assert exact.checked == exact.combinations == estimate.combinations > estimate.checked == 200
+    assert estimate.valid / 200 == pytest.approx(exact.valid / exact.checked, abs=0.15)
+    assert estimate.rejections[0][0] == exact.rejections[0][0]
 
 
 # ---- what goes in ---------------------------------------------------------------------------
@@ -427,6 +440,9 @@ def test_a_drawn_space_ends_when_all_was_drawn(monkeypatch):
     assert space.combinations > 20
     drawn = list(space.draw(random.Random(1)))
     assert len(drawn) == len(set(drawn)) and set(drawn) == set(space)
+    monkeypatch.setattr("clmatmul.space._PATIENCE", 0)
+    some = list(space.draw(random.Random(1)))
+    assert 0 < len(some) == len(set(some)) < len(drawn) and set(some) < set(drawn)
 
 
 def test_a_problem_travels_as_json():

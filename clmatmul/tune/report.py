@@ -22,19 +22,19 @@ class Row:
 class ProblemReport:
     """What came of one problem.
 
-    combinations: configurations before any constraint. valid: after them, if they were counted.
+    combinations: configurations before any constraint. surveys: how many of them are valid, one
+    Survey a variant, of a search that was not made.
     untuned: the Choices without any record of the user's. statuses: how many trials ended how.
-    rejections: (variant, constraint) → configurations that it refused. winner: the TuningRecord
+    winner: the TuningRecord
     that products of this problem now use, None if nothing passed. comparison: the fastest
     against the default, run in turn. curve: (seconds, best ns) whenever the best improved.
     """
 
     problem: object
     combinations: int
-    valid: int | None
-    rejections: dict
     untuned: tuple
     budget: object
+    surveys: tuple = ()
     tried: int = 0
     skipped: int = 0
     statuses: dict = field(default_factory=dict)
@@ -58,11 +58,7 @@ class ProblemReport:
             "k": problem.k,
             "flops": problem.flops,
             "combinations": self.combinations,
-            "valid": self.valid,
-            "rejected": [
-                {"variant": variant, "constraint": text, "configurations": count}
-                for (variant, text), count in sorted(self.rejections.items())
-            ],
+            "surveys": [vars(survey) for survey in self.surveys],
             "untuned": [_choice(choice) for choice in self.untuned],
             "budget": str(self.budget),
             "tried": self.tried,
@@ -150,12 +146,13 @@ def _lines(found):
 def _dry_lines(found):
     yield f"problem     {found.problem}"
     yield f"budget      {found.budget}"
-    yield (
-        f"space       {found.combinations} combinations, {found.valid} valid configurations, "
-        f"{found.skipped} of them known from earlier"
-    )
-    for (variant, text), count in sorted(found.rejections.items()):
-        yield f"            {count} of {variant} rejected by {text}"
+    for i, x in enumerate(found.surveys):
+        share = f"{x.valid} valid"
+        if x.checked < x.combinations:
+            share = f"about {x.valid / x.checked:.0%} valid"
+        most = f", most rejected by {x.rejections[0][0]}" if x.rejections else ""
+        yield f"{'' if i else 'space':12s}{x.variant}: {x.combinations} combinations, {share}{most}"
+    yield f"            {found.skipped} known from earlier"
     for i, choice in enumerate(found.untuned):
         yield f"{'untuned' if i == 0 else '':12s}{choice}"
 

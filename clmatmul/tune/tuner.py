@@ -165,8 +165,9 @@ class _Tuner:
     def describe(self, problem, budget):
         """The ProblemReport of a search that is not made."""
         search = self._search(problem, budget)
-        search.skipped = sum(config in search.known for config in search.space)
-        return self._report(search, valid=len(search.space))
+        search.skipped = len(search.known)
+        surveys = tuple(search.space.survey(random.Random(self._seed)))
+        return self._report(search, surveys=surveys)
 
     def tune(self, problem, budget):
         """Search, compare, publish; the ProblemReport."""
@@ -263,16 +264,15 @@ class _Tuner:
             winner = self._store.publish(best, note)
         return self._report(search, INTERRUPTED, winner, verdict=note)
 
-    def _report(self, search, stopped="", winner=None, comparison=None, verdict="", valid=None):
+    def _report(self, search, stopped="", winner=None, comparison=None, verdict="", surveys=()):
         records = search.records.values()
         statuses = Counter(x.status for x in records)
         return ProblemReport(
             problem=search.problem,
             combinations=search.space.combinations,
-            valid=valid,
-            rejections=dict(search.space.rejections),
             untuned=search.untuned,
             budget=search.budget,
+            surveys=surveys,
             tried=search.tried,
             skipped=search.skipped,
             statuses={x: statuses[x] for x in STATUSES if statuses[x]},
