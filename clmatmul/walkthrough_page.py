@@ -132,10 +132,12 @@ def is_numeric(table, column):
 def _table_lines(table, width):
     widths = [max(map(len, x)) for x in zip(table.columns, *table.rows, strict=True)]
     right = [is_numeric(table, i) for i in range(len(widths))]
-    excess = sum(widths) + 2 * (len(widths) - 1) - width
-    if excess > 0:  # the widest column of words goes on below
-        widest = max((i for i, x in enumerate(right) if not x), key=widths.__getitem__)
-        widths[widest] = max(widths[widest] - excess, _NARROWEST)
+    while sum(widths) + 2 * (len(widths) - 1) > width:  # the widest words go on below
+        words = [i for i, is_number in enumerate(right) if not is_number]
+        widest = max(words, key=widths.__getitem__, default=None)
+        if widest is None or widths[widest] <= _NARROWEST:
+            break
+        widths[widest] -= 1
 
     def lines(cells):
         parts = [_wrapped(cell, room) for cell, room in zip(cells, widths, strict=True)]
@@ -158,8 +160,9 @@ def _wrapped(cell, width):
 
 
 def speed_text(value):
-    """A speed with as many decimals as tell slow ones apart."""
-    return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+    """A speed with three digits or so."""
+    decimals = 2 if value < 1 else 1 if value < 100 else 0
+    return f"{value:.{decimals}f}"
 
 
 def heat_table(heat):

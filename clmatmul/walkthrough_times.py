@@ -227,7 +227,7 @@ def experiment(lesson):
         *_clock_note(values.best.clock),
         Prose("The tiled kernel by the rows and columns of its tile, 16 terms at a time:"),
         heat_map(values),
-        *_faults(values),
+        *_faults(values, device),
         *_gain(values, device),
         Prose(
             f"Best of these: {values.best.config}. The tuner searches all that there is, for the "
@@ -327,10 +327,18 @@ def _gain(values, device):
     yield Prose(text)
 
 
-def _faults(values):
-    reasons = {}
-    for x in values.tried:
-        if x.fault:
-            reasons.setdefault(x.fault.partition(": ")[2] or x.fault, []).append(x.config)
-    for reason, configs in reasons.items():
-        yield Prose(f"Not timed: {', '.join(map(str, configs))}: {reason}")
+def _faults(values, device):
+    """What could not be timed and why, without the words that every line would repeat."""
+    rows = tuple(
+        (str(x.config), _reason(x).replace(device.profile.title, "this device"))
+        for x in values.tried
+        if x.fault
+    )
+    if rows:
+        yield Prose("These could not be timed:")
+        yield Table(("configuration", "reason"), rows)
+
+
+def _reason(x):
+    text = x.fault.removeprefix(f"{x.config} cannot be used here: ").removeprefix(f"{x.config} ")
+    return text.replace(f" ({x.config.variant}, ", " (")
