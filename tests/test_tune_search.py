@@ -406,7 +406,7 @@ def test_budgets():
     assert Budget(60, 5).share(10) == Budget(6, 1)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["exhaustive", "random"])
 def test_a_strategy_proposes_each_configuration_once_and_repeats_itself(strategy):
     space = SearchSpace([load_variant("tiled"), load_variant("naive")], PROBLEM, profile())
     runs = []
