@@ -68,14 +68,16 @@ def propose(problem, profile):
     if not profile.is_cpu:
         return
     lanes = lanes_of(problem.compute)
-    while lanes > problem.n and lanes > 2:
-        lanes //= 2
+    rank, vectors = rank_in_place(problem, profile)[0], 1
+    if problem.m == 1:
+        # Bound by memory: long straight reads of B's rows.
+        rank, vectors = 85, max(x for x in (1, 2, 4) if x == 1 or x * lanes <= problem.n)
+    tiles = problem.batch_count * ceil_div(problem.m, 192) * ceil_div(problem.n, 256)
     values = dict(
-        micro_m=6, vectors=1, vector_width=lanes, unroll=4,
-        tile_m=192, tile_n=256, block_k=256, splits=1,
+        micro_m=rows_for(problem), vectors=vectors, vector_width=lanes, unroll=2,
+        tile_m=192, tile_n=256, block_k=256, splits=splits_for(problem, profile, tiles),
     )
-    small = problem.m * problem.n <= 400 * 400 and problem.k <= 1024
-    yield (70 if small else 35), values, "operands read in place"
+    yield rank, values, "operands read in place"
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
 <%namespace name="load" file="parts/load.mako"/>\

@@ -67,18 +67,18 @@ def workspace(config, derived, problem, profile):
     found = dict(
         packed_a=dict(
             bytes=copies(problem.a, problem) * b["panels_m"] * depth * derived.a_step * size,
-            alignment=64, first=0, last=2,
+            alignment=64, first=0, last=1,
         ),
         packed_b=dict(
             bytes=copies(problem.b, problem) * b["panels_n"] * depth * derived.b_step * size,
-            alignment=64, first=1, last=2,
+            alignment=64, first=0, last=1,
         ),
     )
     if b["k_blocks"] > 1:
         tile = config.micro_m * derived.b_step * size
         found["partial"] = dict(
             bytes=problem.batch_count * b["panels_m"] * b["panels_n"] * tile,
-            alignment=64, first=2, last=2,
+            alignment=64, first=1, last=1,
         )
     return found
 
@@ -91,14 +91,10 @@ def launches(config, derived, problem, profile):
     values = dict(b, copies_a=copies_a, copies_b=copies_b)
     return [
         dict(
-            entry="pack_a",
-            global_size=(copies_a * b["panels_m"] * b["k_blocks"],), local_size=(1,),
-            args=("a", "packed_a", *common), values=values,
-        ),
-        dict(
-            entry="pack_b",
-            global_size=(copies_b * b["panels_n"] * b["k_blocks"],), local_size=(1,),
-            args=("b", "packed_b", *common), values=values,
+            entry="pack",
+            global_size=((copies_a * b["panels_m"] + copies_b * b["panels_n"]) * b["k_blocks"],),
+            local_size=(1,),
+            args=("a", "b", "packed_a", "packed_b", *common, "copies_a"), values=values,
         ),
         dict(
             entry="multiply_panels",
@@ -113,13 +109,11 @@ def launches(config, derived, problem, profile):
 def propose(problem, profile):
     if not profile.is_cpu:
         return
-    lanes = lanes_of(problem.compute)
     values = dict(
-        micro_m=6, vectors=1, vector_width=lanes, unroll=4,
-        tile_m=192, tile_n=256, block_k=256 if problem.kind.compute_itemsize <= 4 else 192,
+        micro_m=6, vectors=1, vector_width=lanes_of(problem.compute), unroll=4,
+        tile_m=192, tile_n=256, block_k=256,
     )
-    small = problem.m * problem.n * problem.k < 32**3 or problem.m < 4 or problem.n < lanes // 2
-    yield (0.5 if small else 60), values, "panels of A and B packed for the caches"
+    yield rank_in_place(problem, profile)[2], values, "panels of A and B packed for the caches"
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
 <%namespace name="load" file="parts/load.mako"/>\
@@ -156,9 +150,13 @@ ${micro.types()}
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void ${entry}(${parameters}) {
-% if entry == "pack_a":
-    // where am I: copy of the batch, block of k, panel
-    const index_t item = get_global_id(0);
+% if entry == "pack":
+    // where am I: the first items pack A, the others B
+    const index_t global_item = get_global_id(0);
+    const index_t items_a = copies_a * panels_m * k_blocks;
+    if (global_item < items_a) {
+    // copy of the batch, block of k, panel of A
+    const index_t item = global_item;
     const index_t panel = item % panels_m, rest = item / panels_m;
     const index_t block_index = rest % k_blocks, batch = rest / k_blocks;
 ${index.bases("batch")}
@@ -190,9 +188,9 @@ ${put_a("target + i * %d + r * %d" % (a_step, planes))}\
             }
         }
     }
-% elif entry == "pack_b":
-    // where am I: copy of the batch, block of k, panel
-    const index_t item = get_global_id(0);
+    } else {
+    // copy of the batch, block of k, panel of B
+    const index_t item = global_item - items_a;
     const index_t panel = item % panels_n, rest = item / panels_n;
     const index_t block_index = rest % k_blocks, batch = rest / k_blocks;
 ${index.bases("batch")}
@@ -204,6 +202,7 @@ ${index.bases("batch")}
 
     // load, convert, store
 ${micro.copy_panel("__global", "first", "terms")}\
+    }
 % else:
     // where am I: batch, macro-tile; its panels are a fair share of all
     const index_t item = get_global_id(0);

@@ -65,12 +65,14 @@ def launches(config, derived, problem, profile):
 def propose(problem, profile):
     if not profile.is_cpu:
         return
+    tile_n = 256 if profile.local_mem_bytes > 2**19 else 128
+    tiles = problem.batch_count * ceil_div(problem.m, 192) * ceil_div(problem.n, tile_n)
     values = dict(
-        micro_m=6, vectors=1, vector_width=lanes_of(problem.compute), unroll=4,
-        tile_m=192, tile_n=256 if profile.local_mem_bytes > 2**18 else 64, block_k=256, splits=1,
+        micro_m=rows_for(problem), vectors=1, vector_width=lanes_of(problem.compute), unroll=4,
+        tile_m=192, tile_n=tile_n, block_k=256 if problem.kind.compute_itemsize <= 8 else 128,
+        splits=splits_for(problem, profile, tiles),
     )
-    small = max(problem.m, problem.n) <= 640
-    yield (65 if small else 40), values, "B staged in local memory"
+    yield rank_in_place(problem, profile)[1], values, "B staged in local memory"
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
 <%namespace name="load" file="parts/load.mako"/>\

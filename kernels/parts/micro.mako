@@ -100,19 +100,24 @@ ${put("target + i * %d + c" % b_step)}\
             }
 </%def>
 
-<%def name="rows_in_place()">
+<%def name="rows_in_place()"><%
+    a = [x for x in loaded if x.name == "a"][0]
+    scale = "2 * " if a.kind == "complex" else ""
+    start = "" if kind.a.order == "column" else " * a_row_stride"
+%>\
             // where the rows of this panel of A start; past the end, the last row again
 % for r in range(micro_m):
             const index_t row_${r} = first_row + ${r} < m ? first_row + ${r} : m - 1;
-            const index_t a_${r} = a_base + row_${r}${"" if kind.a.order == "column" else " * a_row_stride"};
+            __global const ${a.storage} *pa_${r} = a + ${scale}(a_base + row_${r}${start});
 % endfor
 </%def>
 
 <%def name="element_in_place(r, p, u)"><%
-    term = f"(i + {u})" if u else "i"
-    step = "" if kind.a.order == "row" else " * a_col_stride"
+    # One pointer a row and one index for all: no address arithmetic of their own for each.
+    term = f"i + {u}" if u else "i"
+    place = term if kind.a.order == "row" else f"({term}) * a_col_stride"
     part = ("", ".x", ".y")[p + 1 if planes == 2 else 0]
-    expression = f"load_a(a, a_{r} + {term}{step}){part}"
+    expression = f"load_a(pa_{r}, {place}){part}"
 %>${expression}</%def>
 
 <%def name="where_in_place()">
