@@ -7,24 +7,29 @@ import numpy as np
 from clmatmul.element_types import numpy_dtype
 from clmatmul.measure import measure_host
 
-_PART_FLOPS = 2e7
+_FIRST_PART_FLOPS = 2e7
 _LONGEST_NS = 1e9  # a product that takes longer is not run in full: nothing can interrupt NumPy
+_TELLING_NS = 1e8  # a part that takes this long tells how long the whole takes
 
 
 def numpy_time_ns(problem):
     """Wall time of numpy.matmul in ns for contiguous operands of the problem's size.
 
     The least of several: its threads wait for each other, so that on a machine with other work a
-    single call may take fifty times as long. Drawn from fewer rows if it would take over a second.
+    single call may take fifty times as long. Drawn from a part of the rows if all would take over
+    a second.
     """
-    part = min(max(int(problem.m * _PART_FLOPS / problem.flops), 1), problem.m)
-    ns = _time(replace(problem, m=part)) * problem.m / part
-    if part == problem.m or ns > _LONGEST_NS:
-        return ns
-    return _time(problem)
+    rows = min(max(int(problem.m * _FIRST_PART_FLOPS / problem.flops), 1), problem.m)
+    while True:
+        part_ns = _time(replace(problem, m=rows), max_seconds=0.5)
+        whole_ns = part_ns * problem.m / rows
+        if rows == problem.m or (part_ns >= _TELLING_NS and whole_ns > _LONGEST_NS):
+            return whole_ns
+        # A few rows are slower, row by row, than many: ask more before the whole is given up.
+        rows = problem.m if whole_ns <= _LONGEST_NS else min(4 * rows, problem.m)
 
 
-def _time(problem):
+def _time(problem, max_seconds):
     rng = np.random.default_rng(0)
 
     def operand(rows, cols, kind):
@@ -36,6 +41,7 @@ def _time(problem):
     a = operand(problem.m, problem.k, problem.a)
     b = operand(problem.k, problem.n, problem.b)
     timed = measure_host(
-        lambda: np.matmul(a, b), problem.flops, max_runs=10_000, min_seconds=0.25, max_seconds=1
-    )
+        lambda: np.matmul(a, b), problem.flops, max_runs=10_000, min_seconds=0.2,
+        max_seconds=max_seconds,
+    )  # fmt: skip
     return timed.minimum_ns

@@ -157,7 +157,7 @@ class _Tuner:
         untuned = choose(problem, profile, TuningDatabase((), self._store.shipped()))
         with_records = choose(problem, profile, self._store.database())
         # The safe choice, the last, is slow: it is tried only if nothing else works.
-        seeds = [choice.config for choice in (*untuned[:-1], *with_records[:-1])]
+        seeds = [x.config for x in (*untuned[:1], *with_records[:-1], *untuned[1:-1])]
         known = {} if self._force else self._store.known(problem)
         return Search(problem, space, untuned, tuple(dict.fromkeys(seeds)), known, budget,
                        time.monotonic(), {})  # fmt: skip
