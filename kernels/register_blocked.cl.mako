@@ -17,13 +17,13 @@ PARAMETERS = {
     "micro_m": (2, 4, 8, 16),
     "micro_n": (2, 4, 8),
     # Elements that are read or written at once, where alignment and layout allow it.
-    "vector_width": (1, 2, 4),
+    "vector_width": (2, 4),
     # 1: the fragments of the next term are read while this one is multiplied, also over the
     # barrier. Costs micro_m + micro_n registers more.
     "prefetch": (0, 1),
     # Terms that stand in the text one after another; the rest is a loop. More is faster where
     # the compiler copes: text and build time grow with unroll * micro_m * micro_n.
-    "unroll": (2, 4, 8, 16),
+    "unroll": (4, 8, 16),
 }
 RUNTIME_PARAMETERS = {
     # Rows of tiles that are walked together, column by column, so that work-groups which run at
@@ -33,13 +33,13 @@ RUNTIME_PARAMETERS = {
 # Small, rectangular and all different, so that tests reach every border with small matrices.
 TEST_CONFIGS = (
     dict(tile_m=8, tile_n=16, tile_k=4, micro_m=2, micro_n=4, vector_width=2, prefetch=1,
-         unroll=2, group_rows=1),
+         unroll=4, group_rows=1),
     dict(tile_m=16, tile_n=8, tile_k=8, micro_m=4, micro_n=2, vector_width=4, prefetch=1,
-         unroll=8, group_rows=8),
-    dict(tile_m=32, tile_n=16, tile_k=4, micro_m=8, micro_n=2, vector_width=1, prefetch=0,
+         unroll=4, group_rows=8),
+    dict(tile_m=32, tile_n=16, tile_k=4, micro_m=8, micro_n=2, vector_width=2, prefetch=0,
          unroll=4, group_rows=8),
     dict(tile_m=8, tile_n=32, tile_k=16, micro_m=2, micro_n=8, vector_width=4, prefetch=0,
-         unroll=4, group_rows=1),
+         unroll=8, group_rows=1),
 )
 DEFAULT = dict(tile_m=16, tile_n=16, tile_k=8, micro_m=2, micro_n=2, vector_width=2, prefetch=0,
                unroll=8, group_rows=8)
@@ -164,9 +164,51 @@ def tiles(extent, tile):
     return -(-extent // tile)
 
 
+# By 32-bit words in an accumulator: (tile_m, tile_n, tile_k, micro_m, micro_n, vector_width) and
+# its speed in multiples of the naive kernel's when every compute unit is busy.
+# For devices with 48 KiB of local memory, of which those known give a work-item 255 registers.
+MANY_REGISTERS = {
+    1: {(64, 128, 16, 8, 8, 4): 12, (64, 64, 16, 8, 8, 4): 11, (32, 64, 16, 4, 4, 4): 8,
+        (32, 32, 16, 4, 4, 4): 7, (16, 16, 16, 2, 2, 2): 4},
+    2: {(64, 64, 16, 8, 4, 2): 8, (32, 64, 16, 4, 4, 2): 6.5, (32, 32, 16, 4, 4, 2): 6,
+        (16, 16, 16, 2, 2, 2): 4},
+    4: {(32, 32, 16, 4, 4, 2): 6, (16, 16, 16, 2, 2, 2): 4},
+}
+# For others: at 8 x 8 every compiler tried spilled registers to memory, and at these none did.
+FEW_REGISTERS = {
+    1: {(64, 64, 8, 8, 4, 4): 9, (64, 64, 16, 4, 4, 4): 8, (32, 32, 16, 4, 4, 4): 7,
+        (16, 16, 16, 2, 2, 2): 4},
+    2: {(64, 64, 8, 4, 4, 2): 7, (32, 32, 8, 4, 4, 2): 6, (16, 16, 8, 2, 2, 2): 4},
+    4: {(32, 32, 8, 4, 4, 2): 6, (16, 16, 8, 2, 2, 2): 4},
+}
+# A CPU runs the work-items of a group one after another between barriers: few, large ones.
+ON_CPU = {words: {(32, 32, 32, 4, 8, 4): 7, (16, 16, 16, 4, 4, 4): 5} for words in (1, 2, 4)}
+
+
 def propose(problem, profile):
     # (expected speed in multiples of the naive kernel's, parameters, why)
-    return []
+    words = max(problem.kind.compute_itemsize // 4, 1)
+    if profile.is_cpu:
+        speeds, prefetch = ON_CPU[words], 0
+    elif 49152 <= profile.local_mem_bytes < 65536:
+        speeds, prefetch = MANY_REGISTERS[words], 1
+    else:
+        speeds, prefetch = FEW_REGISTERS[words], 1
+    for (tile_m, tile_n, tile_k, micro_m, micro_n, vector), speed in speeds.items():
+        groups = problem.batch_count * tiles(problem.m, tile_m) * tiles(problem.n, tile_n)
+        rounds = tiles(groups, profile.compute_units)
+        # what part of the arithmetic done, if all units were busy all the time, is of use
+        elements = problem.batch_count * problem.m * problem.n
+        useful = elements / (rounds * profile.compute_units * tile_m * tile_n)
+        useful *= problem.k / (tiles(problem.k, tile_k) * tile_k + tile_k)
+        values = dict(
+            tile_m=tile_m, tile_n=tile_n, tile_k=tile_k, micro_m=micro_m, micro_n=micro_n,
+            vector_width=vector, prefetch=prefetch, unroll=min(tile_k, 4 if profile.is_cpu else 16),
+            group_rows=8,
+        )
+        yield speed * useful, values, "%d×%d elements in a work-item's registers" % (
+            micro_m, micro_n
+        )
 
 
 def workspace(config, derived, problem, profile):
@@ -237,7 +279,7 @@ ${types.prelude()}
 ${wide.types()}
 ${load.functions()}
 ${store.functions()}
-${micro.functions()}
+${micro.types()}
 
 __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1)))
 void ${entry}(${parameters}) {
@@ -263,48 +305,38 @@ void ${entry}(${parameters}) {
     const int item_col = block % ${lane_blocks_n} * ${lane_cols} + lane % ${lane_cols};
 ${index.bases("batch")}
     // clear
-    row_t sum[${micro_m}][${micro_n // width_n}];
-% for i in range(micro_m):
-% for j in range(micro_n // width_n):
-    sum[${i}][${j}] = zero();
-% endfor
-% endfor
-
+${micro.clear()}
 % if kind.alpha != "zero":
 ${stage.places("a")}${stage.places("b")}\
-    acc_t next_a[${a_each}], next_b[${b_each}];
 ${micro.declare()}\
     int buffer = 0;
 
     // for each k tile; before the first, a round that only loads it
     for (index_t first = -${tile_k}; first < k; first += ${tile_k}) {
-        // load: the next tiles, into registers
         const index_t following = first + ${tile_k};
+        const int other = 1 - buffer;
+        if (first >= 0 && ${stage.regular("a", "following")} && ${stage.regular("b", "following")}) {
+            // load: the next tiles, into registers
 ${stage.fetch("a", "following")}${stage.fetch("b", "following")}
-        // compute
-        if (first >= 0) {
-% if unroll < tile_k:
-            for (int i = 0; i < ${tile_k - unroll * prefetch}; i += ${unroll}) {
-% for term in range(unroll):
-${terms("i", term)}\
-% endfor
+            // compute, without a branch: so a compiler can move loads and stores in between
+${compute_tile(unroll)}
+            // store the next tiles in the other buffer: its last readers met the last barrier
+${stage.deposit("a", "other")}${stage.deposit("b", "other")}\
+        } else {
+            // the first and the last tiles, and those at a border
+            if (first >= 0) {
+${compute_tile(4)}\
             }
-% endif
-% if prefetch:
-% for term in range(tile_k - unroll, tile_k - 1):
-${terms("0", term)}\
+% for x in ("a", "b"):
+            if (${stage.regular(x, "following")}) {
+${stage.fetch(x, "following")}${stage.deposit(x, "other")}\
+            } else if (following < k) {
+${stage.border(x, "other", "following")}\
+            }
 % endfor
-% elif unroll == tile_k:
-% for term in range(tile_k):
-${terms("0", term)}\
-% endfor
-% endif
         }
+        buffer = other;
 
-        // store the next tiles in the other buffer, which nobody reads since the last barrier
-        // (after the last tile there is none: what is left there is read once and never used)
-        buffer = 1 - buffer;
-${stage.deposit("a", "buffer", "following")}${stage.deposit("b", "buffer", "following")}
         // barrier: the next tiles are complete, and everyone has read this one
         barrier(CLK_LOCAL_MEM_FENCE);
 % if prefetch:
@@ -322,7 +354,26 @@ ${store_elements(unit)}\
 % endfor
 }
 
-<%def name="terms(start, term)">\
+<%def name="compute_tile(unroll)">\
+% if unroll < tile_k:
+            for (int i = 0; i < ${tile_k - unroll * prefetch}; i += ${unroll}) {
+% for term in range(unroll):
+${compute_term("i", term)}\
+% endfor
+            }
+% endif
+% if prefetch:
+% for term in range(tile_k - unroll, tile_k - 1):
+${compute_term("0", term)}\
+% endfor
+% elif unroll == tile_k:
+% for term in range(tile_k):
+${compute_term("0", term)}\
+% endfor
+% endif
+</%def>
+
+<%def name="compute_term(start, term)">\
 % if prefetch:
 ${micro.read((term + 1) % 2, "buffer", f"{start} + {term + 1}")}\
 ${micro.accumulate(term % 2)}\
@@ -335,8 +386,7 @@ ${micro.accumulate(0)}\
 <%def name="store_elements(unit)">\
 <%
     def place(i, j):
-        value = f"sum[{i}][{j // width_n}]" + ("" if width_n == 1 else ".s%x" % (j % width_n))
-        return value, f"(item_first_row + {row_steps[i]})", f"(item_first_col + {col_steps[j]})"
+        return f"sum_{i}_{j}", f"(item_first_row + {row_steps[i]})", f"(item_first_col + {col_steps[j]})"
     elements = [place(*x) for x in unit]
     value, row, col = elements[0]
 %>\

@@ -1,28 +1,24 @@
 <%doc>
-A work-item's micro-tile in registers: micro_m x micro_n sums, held as row vectors of width_n
-elements, and the fragments of one term that they are made from: column_part (micro_m elements of
-A) and row_part (micro_n elements of B), each in `prefetch + 1` sets.
+A work-item's micro-tile in registers: micro_m x micro_n sums, each a variable of its own (an
+array of them ends up in memory with some compilers), and the fragments of one term that they are
+made from: column_part (micro_m elements of A) and row_part (micro_n elements of B), each in
+`prefetch + 1` sets.
 
 A work-item's rows are not neighbours: they come in vectors of width_m, one such vector of every
 work-item before the second of any, so that work-items side by side read local memory side by
-side. Columns likewise. Every index of a private array is a constant: that keeps it in registers.
+side. Columns likewise.
 </%doc>
 
-<%def name="functions()">
+<%def name="types()">
 % for name, width in (("column_t", width_m), ("row_t", width_n)):
 typedef ${"acc_t" if width == 1 else f"{compute.scalar}{width}"} ${name};
 % endfor
+</%def>
 
-// sum + x*y for a row of sums
-static inline row_t multiply_add_row(acc_t x, row_t y, row_t sum) {
-% if width_n == 1:
-    return multiply_add(x, y, sum);
-% elif compute.kind == "bool":
-    return sum | (x & y);
-% else:
-    return sum + x * y;
-% endif
-}
+<%def name="clear()">\
+% for i in range(micro_m):
+    acc_t ${", ".join(f"sum_{i}_{j} = zero()" for j in range(micro_n))};
+% endfor
 </%def>
 
 <%def name="declare()">\
@@ -55,10 +51,18 @@ static inline row_t multiply_add_row(acc_t x, row_t y, row_t sum) {
 
 <%def name="accumulate(set)">\
 % for i in range(micro_m):
-% for j in range(micro_n // width_n):
-            sum[${i}][${j}] = multiply_add_row(column_part[${set}][${i // width_m}]${component(i, width_m)}, row_part[${set}][${j}], sum[${i}][${j}]);
+% for j in turning(range(micro_n), i):
+            sum_${i}_${j} = multiply_add(${element("column_part", set, i, width_m)}, ${element("row_part", set, j, width_n)}, sum_${i}_${j});
 % endfor
 % endfor
 </%def>
 
-<%def name="component(i, width)">${"" if width == 1 else ".s%x" % (i % width)}</%def>
+<%!
+def element(part, set, i, width):
+    return f"{part}[{set}][{i // width}]" + ("" if width == 1 else ".s%x" % (i % width))
+
+def turning(columns, row):
+    # Every other row from right to left: neighbours in the text share an element of row_part,
+    # which register files with an operand cache reward.
+    return columns if row % 2 == 0 else reversed(columns)
+%>
