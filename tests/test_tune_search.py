@@ -515,4 +515,7 @@ def test_a_product_that_takes_numpy_long_is_timed_in_part(monkeypatch):
     assert time_of(60, 10 * MS) == 600 * MS
     assert rows == [2, 8, 60]  # two rows said 2.4 s, eight 0.6 s
     assert time_of(200, 10 * MS) == 2000 * MS
-    assert rows == [2, 8, 32]  # two rows said 8 s; eight are too short to be believed
+    assert rows == [2, 8, 32, 128]  # 1.28 s of it are long enough to be believed
+    monkeypatch.setattr(host_time, "_TELLING_ROWS", 32)
+    assert time_of(200, 10 * MS) == 2000 * MS
+    assert rows == [2, 8, 32]

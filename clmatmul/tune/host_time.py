@@ -9,7 +9,9 @@ from clmatmul.measure import measure_host
 
 _FIRST_PART_FLOPS = 2e7
 _LONGEST_NS = 1e9  # a product that takes longer is not run in full: nothing can interrupt NumPy
-_TELLING_NS = 1e8  # a part that takes this long tells how long the whole takes
+# What tells how long the whole takes: a part of many rows, or one that takes long.
+_TELLING_ROWS = 256
+_TELLING_NS = 5e8
 
 
 def numpy_time_ns(problem):
@@ -23,9 +25,10 @@ def numpy_time_ns(problem):
     while True:
         part_ns = _time(replace(problem, m=rows), max_seconds=0.5)
         whole_ns = part_ns * problem.m / rows
-        if rows == problem.m or (part_ns >= _TELLING_NS and whole_ns > _LONGEST_NS):
+        telling = rows >= _TELLING_ROWS or part_ns >= _TELLING_NS
+        if rows == problem.m or (telling and whole_ns > _LONGEST_NS):
             return whole_ns
-        # A few rows are slower, row by row, than many: ask more before the whole is given up.
+        # A few rows take as long as many: ask more before the whole is given up.
         rows = problem.m if whole_ns <= _LONGEST_NS else min(4 * rows, problem.m)
 
 
