@@ -12,6 +12,7 @@ from clmatmul import device as devices
 from clmatmul.arrangement import arrange
 from clmatmul.choose import check_device
 from clmatmul.config import TileConfig
+from clmatmul.containers import carried, takes_containers
 from clmatmul.element_types import COMPUTE_TYPES, element_type, numpy_dtype, product_type
 from clmatmul.errors import (
     ArgumentError,
@@ -22,19 +23,20 @@ from clmatmul.errors import (
 )
 from clmatmul.explanation import explain_problem, plain_problem
 from clmatmul.operands import (
+    HOST_ONLY,
     DeviceMemory,
     HostMemory,
     common_queue,
     host_array,
+    plain_array,
     refuse_byte_order,
     refuse_mask,
+    single_output,
 )
 from clmatmul.problem import EPILOGUE_OPERANDS, ArrayView, Epilogue, Problem, scalar_class
 from clmatmul.selection import resolve
 from clmatmul.trial import kernel_scalar
 from clmatmul.walk import database_of, find_route
-
-_HOST_ONLY = "gGO"  # dtype characters of longdouble, clongdouble and object: NumPy computes them
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class _Request:
             )
 
 
+@takes_containers
 def matmul(
     x1, x2, /, out=None, *, axes=None, casting="same_kind", order="K", dtype=None, precision=None,
     accumulate=None, reproducible=False, fallback=None, epilogue=None, memory_limit=None,
@@ -111,9 +114,10 @@ def matmul(
         accumulate=accumulate, reproducible=reproducible, fallback=fallback, epilogue=epilogue,
         memory_limit=memory_limit, device=device, queue=queue, wait_for=wait_for,
     )  # fmt: skip
-    return _multiply(request, x1, x2, None, _single_output(out))
+    return _multiply(request, x1, x2, None, single_output(out))
 
 
+@takes_containers
 def gemm(
     a, b, c=None, *, alpha=1, beta=0, transpose_a=False, transpose_b=False, out=None,
     casting="same_kind", order="K", dtype=None, precision=None, accumulate=None,
@@ -132,7 +136,7 @@ def gemm(
         reproducible=reproducible, fallback=fallback, epilogue=epilogue,
         memory_limit=memory_limit, device=device, queue=queue, wait_for=wait_for,
     )  # fmt: skip
-    return _multiply(request, a, b, c, _single_output(out))
+    return _multiply(request, a, b, c, single_output(out))
 
 
 class MatMul:
@@ -151,19 +155,22 @@ class MatMul:
             raise TypeError(f"MatMul has no keyword {unknown[0]!r}; it has {sorted(allowed)}")
         forced = None if config is None else TileConfig.parse(config)
         self._request = _Request(config=forced, **keywords)
-        prepared = _prepare(self._request, a, b, c, _single_output(out))
+        prepared = _prepare(
+            self._request, carried(a), carried(b), carried(c), single_output(carried(out))
+        )
         if prepared.route is None:
             raise ShapeError("a product without elements needs no plan")
         self._problem = prepared.problem
         self._route = prepared.route
         self._device = prepared.device
 
+    @takes_containers
     def __call__(self, a, b, out=None, c=None, *, queue=None, wait_for=None):
         """The product of these operands; ShapeError if they differ in shape, dtype or layout."""
         request = self._request
         if queue is not None or wait_for is not None:
             request = replace(request, queue=queue or request.queue, wait_for=wait_for)
-        prepared = _prepare(request, a, b, c, _single_output(out))
+        prepared = _prepare(request, a, b, c, single_output(out))
         if prepared.problem is None or not prepared.problem.same_layout(self._problem):
             raise ShapeError(
                 f"this plan was made for {self._problem}, and the operands are "
@@ -200,6 +207,7 @@ class MatMul:
         )  # fmt: skip
 
 
+@takes_containers
 def scale(alpha, a, out=None, *, device=None, queue=None, wait_for=None):
     """alpha * a, element by element, on the device; alpha is a number, a of any shape.
 
@@ -217,7 +225,7 @@ def scale(alpha, a, out=None, *, device=None, queue=None, wait_for=None):
     rows = (1,) * max(0, 2 - len(shape)) + tuple(shape)
     nothing_a = np.empty(rows[:-1] + (0,), dtype)
     nothing_b = np.empty(rows[:-2] + (0, rows[-1]), dtype)
-    prepared = _prepare(request, nothing_a, nothing_b, array, _single_output(out), as_scale=True)
+    prepared = _prepare(request, nothing_a, nothing_b, array, single_output(out), as_scale=True)
     return prepared.run()
 
 
@@ -289,10 +297,10 @@ class _Prepared:
 
 def _multiply(request, a, b, c, out):
     if not any(map(devices.is_device_array, (a, b, c, out))):
-        a, b = _plain(a, "the first operand"), _plain(b, "the second operand")
+        a, b = plain_array(a, "the first operand"), plain_array(b, "the second operand")
         if request.beta != 0:
             refuse_mask(c, "c")
-        if a.dtype.char in _HOST_ONLY or b.dtype.char in _HOST_ONLY:
+        if a.dtype.char in HOST_ONLY or b.dtype.char in HOST_ONLY:
             return _numpy_product(request, a, b, c, out)
     try:
         return _prepare(request, a, b, c, out).run()
@@ -438,28 +446,6 @@ def _one_of(name, value, allowed):
         raise ArgumentError(f"{name}={value!r} is not allowed; allowed are {listed}")
 
 
-def _single_output(out):
-    if isinstance(out, tuple):
-        if len(out) != 1:
-            raise ArgumentError(f"out is a tuple of {len(out)}; a product has one output")
-        out = out[0]
-    if out is not None and not isinstance(out, np.ndarray) and not devices.is_device_array(out):
-        raise DtypeError(f"out must be an array, not {type(out).__name__}")
-    refuse_mask(out, "out")
-    return out
-
-
-def _plain(x, what):
-    """x as an array, before its dtype is looked at."""
-    refuse_mask(x, what)
-    if isinstance(x, np.ndarray):
-        return x
-    try:
-        return np.asarray(x)
-    except ValueError as error:
-        raise ArgumentError(f"{what} is no array: {error}") from None
-
-
 def _check_output(out, on_device):
     if devices.is_device_array(out) != on_device:
         raise ArgumentError("out is a NumPy array, but an operand is a pyopencl array")
@@ -501,10 +487,14 @@ def _dtypes(request, arrays, out):
     element_type(result)
     if not _can_cast(product, result, casting):
         raise DtypeError(
-            f"cannot cast the product from {product} to {result} with casting={casting!r}"
+            f"cannot cast the product from {product} to {result} with casting={casting!r} "
+            "(in NumPy's words: Cannot cast ufunc 'matmul' output)"
         )
     if out is not None and not _can_cast(result, out.dtype, casting):
-        raise DtypeError(f"cannot cast the result from {result} to out's {out.dtype}")
+        raise DtypeError(
+            f"cannot cast the result from {result} to out's {out.dtype} with casting={casting!r} "
+            "(in NumPy's words: Cannot cast ufunc 'matmul' output)"
+        )
     return product, result
 
 
@@ -545,7 +535,7 @@ def _order(order, a, b):
 def _epilogue_arrays(epilogue):
     if epilogue is None:
         return {}
-    found = {name: getattr(epilogue, name) for name in EPILOGUE_OPERANDS}
+    found = {name: carried(getattr(epilogue, name)) for name in EPILOGUE_OPERANDS}
     return {name: x for name, x in found.items() if x is not None}
 
 

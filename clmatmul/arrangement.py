@@ -102,8 +102,9 @@ def _output_batch(seen, batch, core, a, b):
         fits = False
     if not fits:
         raise ShapeError(
-            f"out has shape {tuple(seen)}, but a product of shapes {tuple(a)} and {tuple(b)} "
-            f"needs {batch + core} (its batch dimensions may be larger by broadcasting)"
+            f"non-broadcastable output: out has shape {tuple(seen)}, but a product of shapes "
+            f"{tuple(a)} and {tuple(b)} needs {batch + core} (its batch dimensions may be larger "
+            "by broadcasting)"
         )
     return given
 

@@ -270,6 +270,19 @@ class Device:
             mapped.base.release(queue)
             queue.finish()
 
+    def map(self, queue, buffer, byte_offset, size, wait_for=()):
+        """`size` bytes of a buffer as a host array, until that array is dropped; it waits.
+
+        Copies nothing on devices that share the host's memory.
+        """
+        flags = cl.map_flags.READ | cl.map_flags.WRITE
+        with _reported("a kernel failed, or its result could not be mapped"):
+            mapped, _ = cl.enqueue_map_buffer(
+                queue, buffer, flags, byte_offset, (size,), np.uint8,
+                wait_for=list(wait_for), is_blocking=True,
+            )  # fmt: skip
+        return mapped
+
     def read(self, queue, buffer, host, byte_offset=0, wait_for=()):
         """Copy a buffer's bytes into a contiguous host array, and wait."""
         events = list(wait_for)
@@ -392,6 +405,29 @@ def is_cl_device(x):
 def empty_array(queue, shape, dtype, order, allocator):
     """An uninitialised pyopencl array."""
     return cl_array.empty(queue, shape, dtype, order=order, allocator=allocator)
+
+
+def array_over(queue, buffer, shape, dtype, strides):
+    """A pyopencl array over a buffer; strides in bytes."""
+    return cl_array.Array(queue, shape, dtype, data=buffer, strides=strides)
+
+
+def fetch(array):
+    """The values of a contiguous pyopencl array as a NumPy array of the same order; it waits."""
+    with _reported("a kernel failed, or its result could not be read"):
+        return array.get()
+
+
+def view_of(array, shape, strides, offset):
+    """The memory of a pyopencl array seen with another shape; strides and offset in bytes.
+
+    It shares the array's events, so that each waits for what is done to the other.
+    """
+    source = array.queue if array.queue is not None else array.context
+    return cl_array.Array(
+        source, shape, array.dtype, allocator=array.allocator, data=array.base_data,
+        offset=offset, strides=strides, events=array.events,
+    )  # fmt: skip
 
 
 def memory_range(array):

@@ -17,6 +17,10 @@ class DtypeError(ClmatmulError, TypeError):
     """A dtype, or a cast between dtypes, that is not allowed here."""
 
 
+class OperationError(ClmatmulError, TypeError):
+    """An operation that clmatmul.Array does not have; says what to do instead."""
+
+
 class ArgumentError(ClmatmulError, ValueError):
     """A keyword with a value that is not allowed; the message lists what is."""
 

@@ -17,7 +17,9 @@ from clmatmul import device as devices
 from clmatmul.element_types import element_type
 from clmatmul.errors import ArgumentError, DeviceError, DtypeError
 from clmatmul.problem import MAX_ALIGNMENT, ArrayView
+from clmatmul.transfers import count
 
+HOST_ONLY = "gGO"  # dtype characters of longdouble, clongdouble and object: NumPy computes them
 _PACK_RATIO = 2  # upload a packed copy when an array's span is more than this times its elements
 
 
@@ -140,6 +142,7 @@ class HostMemory:
             address, size = span(array)
         distance = array.__array_interface__["data"][0] - address
         memory = np.frombuffer(_bytes_at(address, size), np.uint8)
+        count(uploaded=size)
         return Bound(ArrayView.of(array, distance // array.itemsize), self.device.upload(memory))
 
     def finish(self, event, bound):
@@ -151,6 +154,7 @@ class HostMemory:
         else:
             # a fresh or dense array: its memory in its own order
             flat = np.frombuffer(_bytes_at(*span(target), writable=True), np.uint8)
+            count(downloaded=flat.nbytes)
             self.device.read(self.queue, buffer, flat, wait_for=[event])
         if self._out is None:
             return target
@@ -209,6 +213,7 @@ class DeviceMemory:
                 bound[name] = Bound(ArrayView.of(array), array.base_data)
             else:
                 packed = np.ascontiguousarray(array)
+                count(uploaded=packed.nbytes)
                 bound[name] = Bound(ArrayView.of(packed, 0), self.device.upload(packed))
         return bound
 
@@ -288,6 +293,29 @@ def refuse_byte_order(x, what):
             f"{what} is a pyopencl array of dtype {x.dtype.str}, and devices compute in the byte "
             f"order {x.dtype.newbyteorder('=').str}; convert it before it is sent to the device"
         )
+
+
+def single_output(out):
+    """The array that was given as out, alone or in a tuple, or None; ArgumentError, DtypeError."""
+    if isinstance(out, tuple):
+        if len(out) != 1:
+            raise ArgumentError(f"out is a tuple of {len(out)}; a product has one output")
+        out = out[0]
+    if out is not None and not isinstance(out, np.ndarray) and not devices.is_device_array(out):
+        raise DtypeError(f"out must be an array, not {type(out).__name__}")
+    refuse_mask(out, "out")
+    return out
+
+
+def plain_array(x, what):
+    """x as an array, before its dtype is looked at."""
+    refuse_mask(x, what)
+    if isinstance(x, np.ndarray):
+        return x
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise ArgumentError(f"{what} is no array: {error}") from None
 
 
 def host_array(x, what):

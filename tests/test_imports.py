@@ -13,7 +13,8 @@ PACKAGE = Path(clmatmul.__file__).parent
 ORDER = [
     "errors", "element_types", "problem", "arrangement", "device_profile", "config", "templates",
     "variants", "space", "database", "choose", "plan", "reference", "cases", "device", "selection",
-    "program_cache", "executable", "measure", "trial", "operands", "walk", "explanation", "api",
+    "program_cache", "executable", "measure", "trial", "transfers", "containers", "operands",
+    "walk", "explanation", "api", "views", "products", "contraction", "array", "array_api",
     "matrix_*", "self_check", "tune.*", "bench", "experiment", "demo", "walkthrough*", "cli.*",
     "tune.__main__", "__main__",
 ]  # fmt: skip
