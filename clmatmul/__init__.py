@@ -8,8 +8,11 @@ array([[1., 2.],
 
 import logging
 
+from clmatmul import array_api
 from clmatmul.api import MatMul, explain, gemm, matmul, scale
+from clmatmul.array import Array
 from clmatmul.config import TileConfig
+from clmatmul.contraction import einsum, multi_dot
 from clmatmul.device_profile import DeviceProfile
 from clmatmul.errors import (
     ArgumentError,
@@ -23,25 +26,38 @@ from clmatmul.errors import (
     MatrixFileError,
     MeasurementError,
     NoDeviceError,
+    OperationError,
     ShapeError,
     TemplateError,
     UnsupportedError,
     VerificationError,
 )
 from clmatmul.problem import Epilogue
+from clmatmul.products import (
+    dot,
+    matrix_transpose,
+    matvec,
+    tensordot,
+    transpose,
+    vdot,
+    vecdot,
+    vecmat,
+)
 from clmatmul.selection import default_device, use_device
 from clmatmul.selection import list_devices as devices
 from clmatmul.self_check import selfcheck
+from clmatmul.transfers import count_transfers
 
 __version__ = "0.1.0"
 
 logging.getLogger("clmatmul").addHandler(logging.NullHandler())
 
 __all__ = [
-    "ArgumentError", "BuildError", "ClmatmulError", "ConfigError", "DatabaseError", "DeviceError",
-    "DeviceProfile", "DtypeError", "Epilogue", "LaunchError", "MatMul", "MatrixFileError",
-    "MeasurementError", "NoDeviceError", "ShapeError", "TemplateError", "TileConfig",
-    "UnsupportedError", "VerificationError", "default_device", "devices", "explain", "gemm",
-    "matmul", "scale",
-    "selfcheck", "use_device",
+    "ArgumentError", "Array", "BuildError", "ClmatmulError", "ConfigError", "DatabaseError",
+    "DeviceError", "DeviceProfile", "DtypeError", "Epilogue", "LaunchError", "MatMul",
+    "MatrixFileError", "MeasurementError", "NoDeviceError", "OperationError", "ShapeError",
+    "TemplateError", "TileConfig", "UnsupportedError", "VerificationError", "array_api",
+    "count_transfers", "default_device", "devices", "dot", "einsum", "explain", "gemm", "matmul",
+    "matrix_transpose", "matvec", "multi_dot", "scale", "selfcheck", "tensordot", "transpose",
+    "use_device", "vdot", "vecdot", "vecmat",
 ]  # fmt: skip
