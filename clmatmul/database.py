@@ -273,17 +273,6 @@ class TuningDatabase:
         return best
 
 
-def best_records(records):
-    """The fastest ok record of each (device, kind, size), in a stable order."""
-    best = {}
-    for record in records:
-        if record.status == "ok" and record.median_ns:
-            key = (record.device, record.kind, record.size)
-            if key not in best or _time(record) < _time(best[key]):
-                best[key] = record
-    return [best[key] for key in sorted(best)]
-
-
 def _time(record):
     return record.median_ns if record.median_ns else math.inf
 

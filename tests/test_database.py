@@ -20,7 +20,6 @@ from clmatmul.database import (
     TuningDatabase,
     TuningRecord,
     append_record,
-    best_records,
     check_writable,
     device_slug,
     publish_best,
@@ -299,13 +298,6 @@ def test_the_nearest_counts_each_dimension_by_itself():
     database = TuningDatabase([far, near])
     assert database.nearest(plain_problem(64, 64, 64))[1] == near
     assert database.nearest(plain_problem(64, 64, 4096)) is None
-
-
-def test_best_records_are_the_fastest_that_passed_of_each_problem():
-    fast, slow = of_size(1, median_ns=5.0), of_size(1, median_ns=9.0)
-    failed = replace(of_size(1), status="hang", median_ns=None)
-    other = of_size(2)
-    assert best_records([slow, failed, fast, other]) == [fast, other]
 
 
 def test_a_device_gets_a_file_name_of_its_own():

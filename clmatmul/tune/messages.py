@@ -10,9 +10,6 @@ from dataclasses import asdict, fields
 from clmatmul import errors
 from clmatmul.problem import EPILOGUE_OPERANDS, EpilogueSpec, Operand, Problem
 
-# open: import, find the device. prepare: operands and what must come out. Then of one trial.
-STATES = ("open", "prepare", "build", "launch", "verify", "time", "compare")
-
 
 def problem_to_dict(problem):
     """A Problem as JSON can hold it."""

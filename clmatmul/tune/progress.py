@@ -16,7 +16,7 @@ class Progress:
         """A problem's search begins; `search` is a tune.search.Search, to be read only."""
 
     def state(self, state):
-        """The worker has begun something: one of messages.STATES."""
+        """The worker has begun something: one of supervisor.LIMITS."""
 
     def recorded(self, record):
         """A trial's TuningRecord is on disk."""

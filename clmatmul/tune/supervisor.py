@@ -19,7 +19,8 @@ from pathlib import Path
 
 from clmatmul.tune.messages import raise_error
 
-# Seconds that each state may last; the tuner sets those of 'verify' and 'time' by the problem.
+# Every state, and the seconds that it may last. open: import, find the device. prepare: make the
+# operands, and what must come out. Then what happens to a trial, in order. The tuner sets those of 'verify' and 'time' by the problem.
 LIMITS = {"open": 60, "prepare": 120, "build": 30, "launch": 20, "verify": 60, "time": 60,
           "compare": 60}  # fmt: skip
 _TERMINATE_SECONDS = 2
