@@ -20,7 +20,8 @@ from pathlib import Path
 from clmatmul.tune.messages import raise_error
 
 # Every state, and the seconds that it may last. open: import, find the device. prepare: make the
-# operands, and what must come out. Then what happens to a trial, in order. The tuner sets those of 'verify' and 'time' by the problem.
+# operands, and what must come out. Then what happens to a trial, in order; the tuner sets the
+# limits of 'verify' and 'time' by the problem.
 LIMITS = {"open": 60, "prepare": 120, "build": 30, "launch": 20, "verify": 60, "time": 60,
           "compare": 60}  # fmt: skip
 _TERMINATE_SECONDS = 2
