@@ -2,7 +2,8 @@
 
 import pytest
 
-from clmatmul import templates, variants, walk
+from clmatmul import choose, templates, variants, walk
+from clmatmul import device as devices
 
 _CACHES = (
     templates._folders, templates.variant_files, templates.text, templates.part_names,
@@ -41,6 +42,23 @@ def kernel_folder(tmp_path, monkeypatch):
     yield add
     monkeypatch.undo()
     forget()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_kernels():
+    """In a module that imports this, products are served by naive and tiled alone.
+
+    What arrays and keywords mean does not depend on the kernel, and large ones build for seconds.
+    """
+    patch = pytest.MonkeyPatch()
+    two = tuple(variants.load_variant(name) for name in ("naive", "tiled"))
+    patch.setattr(choose, "all_variants", lambda: two)
+    # Asking PoCL for a binary takes longer than building; the cache has tests of its own.
+    patch.setattr(devices.Device, "binary_of", lambda self, program: b"")
+    walk.forget()
+    yield
+    patch.undo()
+    walk.forget()
 
 
 def one_item(name, *, rank=None, header="", derived="", sum_="sum", local=1, body="", term="k",

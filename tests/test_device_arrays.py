@@ -8,11 +8,13 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 import pyopencl.tools
 import pytest
+from extra_variants import two_kernels
 
 import clmatmul
 from clmatmul import api, operands
 from clmatmul import device as devices
 
+__all__ = ["two_kernels"]
 COMPLETE = cl.command_execution_status.COMPLETE
 
 
