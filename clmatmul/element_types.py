@@ -6,6 +6,7 @@ in float32; integers are accumulated unsigned, so that they wrap as NumPy's do.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -77,10 +78,17 @@ def element_type(dtype):
     """The ElementType of a NumPy dtype or its name; DtypeError names what is supported."""
     if isinstance(dtype, str) and dtype in ELEMENT_TYPES:
         return ELEMENT_TYPES[dtype]  # NumPy itself does not know bfloat16 by its name
+    if isinstance(dtype, np.dtype):
+        return _of_dtype(dtype)
     try:
-        dtype = np.dtype(dtype)
+        return _of_dtype(np.dtype(dtype))
     except TypeError as error:
         raise DtypeError(f"{dtype!r} is no dtype: {error}") from None
+
+
+@lru_cache(maxsize=256)
+def _of_dtype(dtype):
+    # NumPy makes a dtype's name anew each time, which a small product would notice.
     found = ELEMENT_TYPES.get(dtype.name)
     if found is None or dtype.kind == "O":
         raise DtypeError(

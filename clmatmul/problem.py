@@ -15,6 +15,7 @@ stay few.
 
 import math
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -369,7 +370,7 @@ class Problem:
             swapped=swapped,
         )
 
-    @property
+    @cached_property
     def kind(self):
         """The part that a kernel's text may depend on."""
 
