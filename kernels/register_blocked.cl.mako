@@ -164,51 +164,79 @@ def tiles(extent, tile):
     return -(-extent // tile)
 
 
-# By 32-bit words in an accumulator: (tile_m, tile_n, tile_k, micro_m, micro_n, vector_width) and
-# its speed in multiples of the naive kernel's when every compute unit is busy.
+# By 32-bit words in an accumulator: speed with every compute unit busy, in multiples of the naive
+# kernel's (where `tiled` has 3); work-groups that share a unit; and (tile_m, tile_n, tile_k,
+# micro_m, micro_n, vector_width, prefetch, unroll).
 # For devices with 48 KiB of local memory, of which those known give a work-item 255 registers.
 MANY_REGISTERS = {
-    1: {(64, 128, 16, 8, 8, 4): 12, (64, 64, 16, 8, 8, 4): 11, (32, 64, 16, 4, 4, 4): 8,
-        (32, 32, 16, 4, 4, 4): 7, (16, 16, 16, 2, 2, 2): 4},
-    2: {(64, 64, 16, 8, 4, 2): 8, (32, 64, 16, 4, 4, 2): 6.5, (32, 32, 16, 4, 4, 2): 6,
-        (16, 16, 16, 2, 2, 2): 4},
-    4: {(32, 32, 16, 4, 4, 2): 6, (16, 16, 16, 2, 2, 2): 4},
+    1: (
+        (13, 3, (64, 128, 16, 8, 8, 4, 1, 16)),
+        (12, 2, (128, 128, 16, 16, 8, 4, 1, 4)),
+        (11.9, 6, (64, 64, 16, 8, 8, 4, 1, 16)),
+        (8, 6, (32, 64, 16, 4, 4, 4, 1, 16)),
+        (7, 12, (32, 32, 16, 4, 4, 4, 1, 16)),
+        (3.5, 16, (16, 16, 16, 2, 2, 2, 1, 16)),
+    ),
+    2: (
+        (6, 4, (64, 64, 8, 8, 8, 2, 0, 8)),
+        (5.5, 3, (64, 64, 16, 8, 4, 2, 1, 16)),
+        (4.5, 4, (32, 64, 16, 4, 4, 2, 1, 16)),
+        (3.5, 16, (16, 16, 16, 2, 2, 2, 1, 16)),
+    ),
+    4: ((5, 4, (32, 32, 16, 4, 4, 2, 1, 16)), (3.5, 8, (16, 16, 16, 2, 2, 2, 1, 16))),
 }
 # For others: at 8 x 8 every compiler tried spilled registers to memory, and at these none did.
 FEW_REGISTERS = {
-    1: {(64, 64, 8, 8, 4, 4): 9, (64, 64, 16, 4, 4, 4): 8, (32, 32, 16, 4, 4, 4): 7,
-        (16, 16, 16, 2, 2, 2): 4},
-    2: {(64, 64, 8, 4, 4, 2): 7, (32, 32, 8, 4, 4, 2): 6, (16, 16, 8, 2, 2, 2): 4},
-    4: {(32, 32, 8, 4, 4, 2): 6, (16, 16, 8, 2, 2, 2): 4},
+    1: (
+        (9, 4, (64, 64, 8, 8, 4, 4, 1, 8)),
+        (8, 2, (64, 64, 16, 4, 4, 4, 1, 16)),
+        (7, 4, (32, 32, 16, 4, 4, 4, 1, 16)),
+        (3.5, 8, (16, 16, 16, 2, 2, 2, 1, 16)),
+    ),
+    2: (
+        (6, 2, (64, 64, 8, 4, 4, 2, 1, 8)),
+        (5, 4, (32, 32, 8, 4, 4, 2, 1, 8)),
+        (3.5, 8, (16, 16, 8, 2, 2, 2, 1, 8)),
+    ),
+    4: ((5, 2, (32, 32, 8, 4, 4, 2, 1, 8)), (3.5, 4, (16, 16, 8, 2, 2, 2, 1, 8))),
 }
 # A CPU runs the work-items of a group one after another between barriers: few, large ones.
-ON_CPU = {words: {(32, 32, 32, 4, 8, 4): 7, (16, 16, 16, 4, 4, 4): 5} for words in (1, 2, 4)}
+ON_CPU = ((7, 1, (32, 32, 32, 4, 8, 4, 0, 4)), (5, 1, (16, 16, 16, 4, 4, 4, 0, 4)))
 
 
 def propose(problem, profile):
     # (expected speed in multiples of the naive kernel's, parameters, why)
     words = max(problem.kind.compute_itemsize // 4, 1)
     if profile.is_cpu:
-        speeds, prefetch = ON_CPU[words], 0
+        entries = ON_CPU
     elif 49152 <= profile.local_mem_bytes < 65536:
-        speeds, prefetch = MANY_REGISTERS[words], 1
+        entries = MANY_REGISTERS[words]
     else:
-        speeds, prefetch = FEW_REGISTERS[words], 1
-    for (tile_m, tile_n, tile_k, micro_m, micro_n, vector), speed in speeds.items():
-        groups = problem.batch_count * tiles(problem.m, tile_m) * tiles(problem.n, tile_n)
-        rounds = tiles(groups, profile.compute_units)
-        # what part of the arithmetic done, if all units were busy all the time, is of use
-        elements = problem.batch_count * problem.m * problem.n
-        useful = elements / (rounds * profile.compute_units * tile_m * tile_n)
-        useful *= problem.k / (tiles(problem.k, tile_k) * tile_k + tile_k)
-        values = dict(
-            tile_m=tile_m, tile_n=tile_n, tile_k=tile_k, micro_m=micro_m, micro_n=micro_n,
-            vector_width=vector, prefetch=prefetch, unroll=min(tile_k, 4 if profile.is_cpu else 16),
-            group_rows=8,
-        )
-        yield speed * useful, values, "%d×%d elements in a work-item's registers" % (
-            micro_m, micro_n
-        )
+        entries = FEW_REGISTERS[words]
+    names = ("tile_m", "tile_n", "tile_k", "micro_m", "micro_n", "vector_width", "prefetch",
+             "unroll")
+    for speed, shared, numbers in entries:
+        values = dict(zip(names, numbers), group_rows=8)
+        useful = useful_share(problem, profile.compute_units, shared, values)
+        note = "%d×%d elements in a work-item's registers" % (values["micro_m"], values["micro_n"])
+        yield speed * useful, values, note
+
+
+def useful_share(problem, units, shared, values):
+    # What part of the device's time goes into elements of the result. Work-groups are started
+    # shared * units at a time; those left at the end run alone and slowly.
+    area = values["tile_m"] * values["tile_n"]
+    groups = tiles(problem.m, values["tile_m"]) * tiles(problem.n, values["tile_n"])
+    groups *= problem.batch_count
+    full, left = divmod(groups, shared * units)
+    rounds = tiles(left, units)
+    if full and left:
+        rounds = min(rounds + 1, shared)
+    elements = problem.batch_count * problem.m * problem.n
+    terms = tiles(problem.k, values["tile_k"]) + 1  # one round loads only
+    return elements / ((full * shared + rounds) * units * area) * (
+        problem.k / (terms * values["tile_k"])
+    )
 
 
 def workspace(config, derived, problem, profile):
@@ -325,7 +353,7 @@ ${stage.deposit("a", "other")}${stage.deposit("b", "other")}\
         } else {
             // the first and the last tiles, and those at a border
             if (first >= 0) {
-${compute_tile(4)}\
+${compute_tile(2 if unroll == tile_k else unroll)}\
             }
 % for x in ("a", "b"):
             if (${stage.regular(x, "following")}) {

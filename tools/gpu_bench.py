@@ -52,10 +52,11 @@ CHOSEN = {
     "float32": (
         config(64, 128, 16, 8, 8),
         config(64, 64, 16, 8, 8),
-        config(128, 128, 16, 16, 8),
+        config(128, 128, 16, 16, 8, unroll=4),
         config(32, 64, 16, 4, 4),
     ),
     "float64": (
+        config(64, 64, 8, 8, 8, vector_width=2, prefetch=0),
         config(64, 64, 16, 8, 4, vector_width=2),
         config(64, 64, 8, 8, 4, vector_width=2),
         config(32, 64, 16, 4, 4, vector_width=2),
