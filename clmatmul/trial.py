@@ -97,7 +97,7 @@ def first_use_check(device, plan, executable):
     keys = [program.key for program in executable.programs]
     if all(program_cache.is_verified(key) for key in keys):
         return
-    fault = _border_fault(device, plan.config, plan.kind)
+    fault = _border_fault(device, plan.config, plan.kind, _sizes_of_programs(device, plan))
     if fault:
         raise VerificationError(
             f"{plan.config} on {device.profile.title} failed its first-use check ({fault})"
@@ -315,7 +315,7 @@ def try_config(device, workload, config, *, entered=lambda state: None, best_ns=
         entered("build")
         executable = build(device, make_plan(problem, device.profile, config))
         entered("launch")
-        fault = _border_fault(device, config, executable.plan.kind, entered)
+        fault = _border_fault(device, config, executable.plan.kind, entered=entered)
         if fault:
             return failed("wrong_result", fault)
         expected = workload.estimate_ns(config)
@@ -343,12 +343,33 @@ def try_config(device, workload, config, *, entered=lambda state: None, best_ns=
     )  # fmt: skip
 
 
-def _border_fault(device, config, kind, entered=lambda state: None):
+def _sizes_of_programs(device, plan):
+    """The check's sizes that run the plan's own programs, so that no others are built for it.
+
+    All sizes if none does: a program for large problems only is then checked with its relatives.
+    """
+
+    def programs(case_plan):
+        return {launch.source_key for launch in case_plan.launches}
+
+    def runs_the_same(size):
+        case = cases.make_case(plan.kind, *size, "exact", rng, with_result=False)
+        try:
+            return programs(make_plan(case.problem, device.profile, plan.config)) == programs(plan)
+        except ConfigError:
+            return False
+
+    rng = np.random.default_rng(_CHECK_SEED)
+    sizes = check_sizes(plan.config)
+    return tuple(filter(runs_the_same, sizes)) or sizes
+
+
+def _border_fault(device, config, kind, sizes=None, entered=lambda state: None):
     """What is wrong round a configuration's tile borders, on exact data; None if nothing is."""
     rng = np.random.default_rng(_CHECK_SEED)
     launched = False
     for data in _CHECK_DATA:
-        for m, n, k in check_sizes(config):
+        for m, n, k in sizes or check_sizes(config):
             case = cases.make_case(kind, m, n, k, data, rng)
             try:
                 verdict = check_case(device, config, case)

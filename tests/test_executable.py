@@ -7,7 +7,7 @@ import pytest
 from extra_variants import SPLIT_K, kernel_folder, one_item
 
 import clmatmul
-from clmatmul import executable
+from clmatmul import executable, walk
 from clmatmul.errors import BuildError, LaunchError
 from clmatmul.explanation import plain_problem
 from clmatmul.plan import make_plan
@@ -46,8 +46,6 @@ def test_a_post_build_step_is_called_on_the_binary(kernel_folder, device, monkey
     assert len(seen) == 1 and seen[0][0] > 100 and seen[0][1] == device.profile
     # The changed binary is what is kept: the next process finds it and needs no step.
     fresh()
-    from clmatmul import walk
-
     walk.forget()
     before = executable.build_count
     assert np.array_equal(clmatmul.MatMul(A, B, config="stepping")(A, B), A @ B)
@@ -165,3 +163,34 @@ def test_equal_plans_share_programs(device):
                                                load_variant("naive").default))  # fmt: skip
     assert one.programs[0] is other.programs[0]
     assert one.programs[0].limits[0] >= 1
+
+
+# ---- few programs -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nothing_built(tmp_path, monkeypatch):
+    """As in a new process with an empty cache; gives the number of programs built since."""
+    monkeypatch.setenv("CLMATMUL_CACHE_DIR", str(tmp_path))
+    fresh()
+    walk.forget()
+    before = executable.build_count
+    return lambda: executable.build_count - before
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+def test_a_hundred_shapes_need_four_programs(rng, nothing_built, layout):
+    for _ in range(100):
+        m, n, k = (int(x) for x in rng.integers(2, 300, 3))
+        a = np.ones((m, k), "f4") if layout[0] == "N" else np.ones((k, m), "f4").T
+        b = np.ones((k, n), "f4") if layout[1] == "N" else np.ones((n, k), "f4").T
+        assert (clmatmul.matmul(a, b) == k).all()
+    assert nothing_built() <= 4
+
+
+def test_a_hundred_batches_need_four_programs(rng, nothing_built):
+    for _ in range(100):
+        batch, m, n, k = (int(x) for x in rng.integers(2, 60, 4))
+        a, b = np.ones((batch, m, k), "f4"), np.ones((batch, k, n), "f4")
+        assert (clmatmul.matmul(a, b) == k).all()
+    assert nothing_built() <= 4

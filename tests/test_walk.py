@@ -15,7 +15,7 @@ from extra_variants import SPLIT_K, kernel_folder, one_item
 
 import clmatmul
 from clmatmul import device as devices
-from clmatmul import walk
+from clmatmul import executable, walk
 from clmatmul.choose import SAFE
 from clmatmul.database import TuningRecord
 from clmatmul.errors import BuildError, ConfigError, LaunchError, VerificationError
@@ -151,6 +151,19 @@ def test_a_kernel_that_fails_while_running_is_passed_over(kernel_folder, monkeyp
     monkeypatch.setattr(devices.Device, "read", failing)
     assert np.array_equal(clmatmul.matmul(A, B), A @ B)
     assert "crashing(unit=1) is passed over: a kernel failed" in caplog.text
+
+
+def test_the_first_use_check_builds_and_checks_the_products_own_programs(kernel_folder, device):
+    """A variant with one program for few terms and another, faulty, for many."""
+    text = one_item("mixed", rank=1000, term='(${"k" if entry == "few" else "k - 1"})')
+    text = text.replace('entry="mixed"', 'entry="few" if problem.k < 4 else "many"')
+    kernel_folder("mixed", text)
+    before = executable.build_count
+    plan = clmatmul.MatMul(A[:, :3], B[:3])
+    assert plan.config.variant == "mixed" and executable.build_count - before == 1
+    assert np.array_equal(plan(A[:, :3], B[:3]), A[:, :3] @ B[:3])
+    plan = clmatmul.MatMul(A, B)
+    assert plan.config.variant != "mixed" and np.array_equal(plan(A, B), A @ B)
 
 
 def test_memory_limit(kernel_folder):
