@@ -140,7 +140,9 @@ def shipped_records(device_key):
 @cache
 def _shipped():
     records = []
-    for file in resources.files("clmatmul").joinpath("shipped").iterdir():
+    folder = resources.files("clmatmul").joinpath("shipped")
+    # A wheel has no empty folders: without a record there is none.
+    for file in folder.iterdir() if folder.is_dir() else ():
         if file.name.endswith(".jsonl"):
             with resources.as_file(file) as path:
                 records += read_records(path)
