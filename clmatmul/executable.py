@@ -108,14 +108,18 @@ class Executable:
 
         operands: name → (buffer, offset in elements), of arrays and instrument buffers.
         scalars: alpha and beta, if general. wait_for: events. workspace: name → buffer; what is
-        missing is allocated with `allocate` (bytes → buffer). record: a list that gets the event
-        of each launch. Returns (last event, things that
-        must live until it is complete). LaunchError.
+        missing is allocated with `allocate` (bytes → buffer), or is the queue's own. record: a
+        list that gets the event of each launch. Returns (last event, things that must live until
+        it is complete). LaunchError.
         """
         workspace = dict(workspace or {})
         for scratch in self.plan.workspace:
             if scratch.name not in workspace:
-                workspace[scratch.name] = (allocate or self.device.allocate)(scratch.bytes)
+                workspace[scratch.name] = (
+                    allocate(scratch.bytes)
+                    if allocate
+                    else self.device.scratch(queue, scratch.name, scratch.bytes)
+                )
         scalars = scalars or {}
         events = list(wait_for)
         event = None

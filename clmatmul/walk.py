@@ -15,6 +15,7 @@ from pathlib import Path
 
 import platformdirs
 
+from clmatmul import repeats
 from clmatmul.choose import Choice, choose
 from clmatmul.database import TuningDatabase, device_slug, read_records
 from clmatmul.errors import (
@@ -107,6 +108,7 @@ def forget():
         _routes.clear()
         _failed.clear()
         database_of.cache_clear()
+    repeats.forget()
 
 
 def tuning_folder(database=None):
