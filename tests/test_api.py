@@ -11,6 +11,7 @@ from extra_variants import two_kernels
 
 import clmatmul
 from clmatmul import device as devices
+from clmatmul import walk
 from clmatmul.element_types import product_type
 
 __all__ = ["two_kernels"]
@@ -22,6 +23,7 @@ def each_memory(request, monkeypatch):
     """Devices that share the host's memory, and such as have memory of their own."""
     if request.param == "own memory":
         monkeypatch.setattr(devices.Device, "has_host_memory", property(lambda self: False))
+    walk.forget()  # nothing remembered of the other kind
 
 
 def whole(rng, shape, dtype="f4"):
@@ -306,6 +308,7 @@ def test_offsets_beyond_two_gigabytes(pitch):
 def test_spans_too_large_for_one_buffer(monkeypatch, device, wrapped, rng):
     """Packed then, where they lie apart and where they overlap."""
     monkeypatch.setitem(device.__dict__, "profile", replace(device.profile, max_alloc_bytes=3000))
+    walk.forget()
     memory = whole(rng, (30, 30))
     a, b, c = memory[::4, ::3], memory[:10, :8], memory[3:5, 9:18]
     assert np.array_equal(clmatmul.matmul(a, b), a @ b)

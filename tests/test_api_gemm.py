@@ -6,6 +6,7 @@ from extra_variants import two_kernels
 
 import clmatmul
 from clmatmul import device as devices
+from clmatmul import walk
 from clmatmul.reference import apply_activation
 
 __all__ = ["two_kernels"]
@@ -16,6 +17,7 @@ def each_memory(request, monkeypatch):
     """Devices that share the host's memory, and such as have memory of their own."""
     if request.param == "own memory":
         monkeypatch.setattr(devices.Device, "has_host_memory", property(lambda self: False))
+    walk.forget()  # nothing remembered of the other kind
 
 
 def whole(rng, shape, dtype="f4"):

@@ -11,7 +11,7 @@ import pytest
 
 import clmatmul
 from clmatmul import device as devices
-from clmatmul import selection
+from clmatmul import selection, walk
 from clmatmul.errors import DeviceError, NoDeviceError
 
 FOLDER = Path(__file__).parent / "profiles"
@@ -163,6 +163,7 @@ def test_clover_is_refused(monkeypatch, device):
 
 def test_float64_needs_fp64(monkeypatch, device):
     monkeypatch.setitem(device.__dict__, "profile", replace(device.profile, fp64=False))
+    walk.forget()
     a = np.eye(3)
     for call in (
         lambda: clmatmul.matmul(a, a), lambda: clmatmul.gemm(a, a), lambda: clmatmul.MatMul(a, a),
