@@ -14,8 +14,8 @@ import pytest
 from extra_variants import SPLIT_K, kernel_folder, one_item
 
 import clmatmul
-from clmatmul import device as devices
 from clmatmul import choose, executable, walk
+from clmatmul import device as devices
 from clmatmul.choose import SAFE
 from clmatmul.database import TuningRecord
 from clmatmul.errors import BuildError, ConfigError, LaunchError, VerificationError
