@@ -51,11 +51,12 @@ EXIT_CODES_HELP = """exit codes:
 
 @dataclass(frozen=True)
 class Command:
-    """A sub-command: offered if its module is there."""
+    """A sub-command: offered if its module is there. json_file: its --json may name a file."""
 
     name: str
     module: str
     summary: str
+    json_file: bool = False
 
 
 COMMANDS = (
@@ -67,7 +68,7 @@ COMMANDS = (
     Command("walkthrough", "clmatmul.cli.walkthrough", "the lesson: naive, tiled, tuned"),
     Command("selfcheck", "clmatmul.cli.selfcheck", "check the kernels on a device"),
     Command("demo", "clmatmul.cli.demo", "real data, checked, tuned and timed"),
-    Command("bench", "clmatmul.cli.bench", "time products against other libraries"),
+    Command("bench", "clmatmul.cli.bench", "time products against other libraries", True),
     Command("tune", "clmatmul.cli.tune", "find the best kernel for your sizes"),
 )
 
@@ -171,7 +172,7 @@ def make_parser(commands):
     )
     parser.add_argument("--version", action="version", version=f"clmatmul {clmatmul.__version__}")
     parser.set_defaults(json=False, device=None, debug=False, verbose=0, quiet=False)
-    common = _common_options()
+    common = {json_file: _common_options(json_file) for json_file in (False, True)}
     _add_common(parser)
     commands_of = parser.add_subparsers(
         dest="command", metavar="COMMAND", parser_class=_CommandParser
@@ -183,23 +184,28 @@ def make_parser(commands):
             help=command.summary,
             description=command.summary[0].upper() + command.summary[1:] + ".",
             epilog="Exit codes: see clmatmul --help.",
-            parents=[common],
+            parents=[common[command.json_file]],
         )
     return parser
 
 
-def _common_options():
+def _common_options(json_file):
     common = argparse.ArgumentParser(add_help=False)
-    _add_common(common)
+    _add_common(common, json_file)
     return common
 
 
-def _add_common(parser):
+def _add_common(parser, json_file=False):
     """Options that stand before or after the command; suppressed, so that neither undoes the
     other."""
     keywords = {"default": argparse.SUPPRESS}
     group = parser.add_argument_group("options of every command")
-    group.add_argument("--json", action="store_true", help="print one JSON object", **keywords)
+    if json_file:
+        group.add_argument("--json", nargs="?", const=True, metavar="FILE",
+                           help="print one JSON object, or write it into FILE besides the table",
+                           **keywords)  # fmt: skip
+    else:
+        group.add_argument("--json", action="store_true", help="print one JSON object", **keywords)
     group.add_argument(
         "--device",
         metavar="WHICH",

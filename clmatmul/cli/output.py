@@ -106,9 +106,14 @@ def _print_rich(table):
 
 def print_json(command, values):
     """One JSON object with its schema number, a line a value; nan and inf are text."""
+    sys.stdout.write(json_text(command, values))
+
+
+def json_text(command, values):
+    """What `print_json` prints."""
     document = _plain({"schema": SCHEMA, "command": command, **values})
     lines = [f" {json.dumps(key)}: {json.dumps(x, allow_nan=False)}" for key, x in document.items()]
-    sys.stdout.write("{\n" + ",\n".join(lines) + "\n}\n")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _plain(value):
