@@ -74,7 +74,9 @@ class Explanation:
         yield f"plan        {plan.variant.summary}"
         for launch in plan.launches:
             yield f"            launch {launch}"
-        rendered = ", ".join(f"{name}={value}" for name, value in plan.rendered)
+        rendered = ", ".join(
+            f"{name}={value}" for name, value in plan.rendered if not isinstance(value, (list, tuple))
+        )  # fmt: skip
         yield f"            in the text: {rendered}"
         yield f"            workspace {plan.workspace_bytes} bytes"
         for launch, source in zip(plan.launches, self.sources, strict=True):
