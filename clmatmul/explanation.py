@@ -62,8 +62,8 @@ class Explanation:
         yield f"kind        {problem.kind.key}"
         yield f"device      {profile.title}"
         yield (
-            f"            {profile.kind} ({profile.family}), {profile.compute_units} compute units, "
-            f"local memory {profile.local_mem_bytes // 1024} KiB, work-groups up to "
+            f"            {profile.kind} ({profile.family}), {profile.compute_units} compute units,"
+            f" local memory {profile.local_mem_bytes // 1024} KiB, work-groups up to "
             f"{profile.max_work_group_size}, float64 {'yes' if profile.fp64 else 'no'}"
         )
         for i, choice in enumerate(self.choices):
@@ -74,9 +74,8 @@ class Explanation:
         yield f"plan        {plan.variant.summary}"
         for launch in plan.launches:
             yield f"            launch {launch}"
-        rendered = ", ".join(
-            f"{name}={value}" for name, value in plan.rendered if not isinstance(value, (list, tuple))
-        )  # fmt: skip
+        single = [(name, x) for name, x in plan.rendered if not isinstance(x, (list, tuple))]
+        rendered = ", ".join(f"{name}={value}" for name, value in single)
         yield f"            in the text: {rendered}"
         yield f"            workspace {plan.workspace_bytes} bytes"
         for launch, source in zip(plan.launches, self.sources, strict=True):
