@@ -15,11 +15,11 @@ from clmatmul.errors import ArgumentError, DtypeError, ShapeError
 from clmatmul.operands import single_output
 from clmatmul.products import Place, common_dtype, dot, host_only, pair, read_operand, scalar
 
-_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in the order of their codes
 
 
 @takes_containers
-def einsum(*operands, out=None, dtype=None, casting="safe", optimize=True, device=None,
+def einsum(*operands, out=None, dtype=None, order="K", casting="safe", optimize=True, device=None,
            queue=None, wait_for=None):  # fmt: skip
     """Einstein's summation convention, as numpy.einsum: einsum("ij,jk->ik", a, b).
 
@@ -28,16 +28,16 @@ def einsum(*operands, out=None, dtype=None, casting="safe", optimize=True, devic
     what numpy.einsum takes there. All is computed in the operands' common dtype, or `dtype`.
     A single array gives a view if nothing is summed. ArgumentError, ShapeError, DtypeError.
     """
+    if order not in tuple("KACFkacf"):
+        raise ArgumentError(f"order={order!r} is not allowed; allowed are 'K', 'A', 'C' and 'F'")
     equation, arrays = _read(operands)
     out = single_output(out)
     if host_only(*arrays):
-        keywords = {} if dtype is None else {"dtype": dtype, "casting": casting}
-        return np.einsum(equation.text, *arrays, out=out, optimize=optimize, **keywords)
-    common = common_dtype(*arrays)
-    if dtype is not None:
-        if not np.can_cast(common, dtype, casting):
-            raise DtypeError(f"cannot cast {common} to {np.dtype(dtype)} with casting={casting!r}")
-        common = np.dtype(dtype)
+        return np.einsum(
+            equation.text, *arrays, out=out, dtype=dtype, order=order, casting=casting,
+            optimize=optimize,
+        )  # fmt: skip
+    arrays, common = _cast(arrays, dtype, casting)
     place = Place(device, queue, wait_for)
     terms = [_Term(x, labels) for x, labels in zip(arrays, equation.inputs, strict=True)]
     for positions in _path(equation, arrays, optimize):
@@ -45,13 +45,27 @@ def einsum(*operands, out=None, dtype=None, casting="safe", optimize=True, devic
         terms = [x for i, x in enumerate(terms) if i not in positions]
         needed = set(equation.output).union(*(x.labels for x in terms))
         terms.append(_contracted(place, chosen, needed, common))
+    if len(terms) > 1:
+        raise ArgumentError(f"optimize={optimize!r} leaves {len(terms)} terms of {equation.text}")
     (last,) = terms
     result = views.permuted(last.array, [last.labels.index(x) for x in equation.output])
     if out is not None:
-        return place.store(result, out)
-    if len(arrays) == 1 and result.dtype != common:
-        result = place.copied(result, common)
+        return place.store(result, out, casting)
+    if result.dtype != common or order not in ("K", "k"):
+        whole = order in ("A", "a") and all(x.flags.f_contiguous for x in arrays)
+        result = place.copied(result, common, "F" if whole or order in ("F", "f") else "C")
     return scalar(result)
+
+
+def _cast(arrays, dtype, casting):
+    """(arrays, dtype to compute in); with casting='unsafe' host arrays are converted here."""
+    common = common_dtype(*arrays)
+    wanted = common if dtype is None else np.dtype(dtype)
+    if not np.can_cast(common, wanted, casting):
+        raise DtypeError(f"cannot cast {common} to {wanted} with casting={casting!r}")
+    if casting == "unsafe" and wanted != common:
+        arrays = [x.astype(wanted) if isinstance(x, np.ndarray) else x for x in arrays]
+    return arrays, wanted
 
 
 @takes_containers
@@ -183,25 +197,31 @@ def _read(operands):
 def _from_lists(operands):
     """Subscripts as text from einsum(a, [0, 1], b, [1, 2], [0, 2])."""
 
-    def term(labels):
-        return "".join("..." if x is Ellipsis else _LETTERS[x] for x in labels)
-
     count = len(operands) // 2
-    try:
-        text = ",".join(term(labels) for labels in operands[1 : 2 * count : 2])
-        if len(operands) % 2:
-            text += "->" + term(operands[-1])
-    except (TypeError, IndexError):
-        raise ArgumentError(
-            "einsum needs a string, or arrays each followed by its labels"
-        ) from None
+    lists = [*operands[1 : 2 * count : 2], *operands[2 * count :]]
+    for labels in lists:
+        if not isinstance(labels, (list, tuple, range, np.ndarray)):
+            raise DtypeError(f"einsum needs a string, or arrays each with its labels: {labels!r}")
+        wrong = [x for x in labels if x is not Ellipsis and not 0 <= x < len(_LETTERS)]
+        if wrong:
+            raise ArgumentError(f"einsum label {wrong[0]!r} is not in 0 … {len(_LETTERS) - 1}")
+    terms = ["".join("..." if x is Ellipsis else _LETTERS[x] for x in labels) for labels in lists]
+    text = ",".join(terms[:count])
+    if len(terms) > count:
+        text += "->" + terms[-1]
     return text, operands[0 : 2 * count : 2]
 
 
 def _sizes(terms, arrays, text):
     sizes = {}
     for term, x in zip(terms, arrays, strict=True):
+        own = {}
         for label, size in zip(term, x.shape, strict=True):
+            if own.setdefault(label, size) != size:
+                raise ShapeError(
+                    f"term {term!r} collapses label {label!r}, but shape {tuple(x.shape)} has "
+                    f"{own[label]} and {size} elements there"
+                )
             known = sizes.setdefault(label, size)
             if known == 1:
                 sizes[label] = size
@@ -252,10 +272,11 @@ def _simplified(place, term, needed, dtype):
     """The term with each label once (diagonals), and only with labels that others need (sums)."""
     array, labels = term.array, term.labels
     for label in dict.fromkeys(labels):
-        places = [i for i, x in enumerate(labels) if x == label]
-        if len(places) > 1:
-            array = views.diagonal(array, places)
-            labels = labels.replace(label, "") + label
+        while labels.count(label) > 1:
+            first = labels.index(label)
+            second = labels.index(label, first + 1)
+            array = views.diagonal(array, first, second)
+            labels = "".join(x for i, x in enumerate(labels) if i not in (first, second)) + label
     lonely = [x for x in labels if x not in needed]
     if lonely:
         # A sum is a product with ones: of one element, repeated by strides of 0.

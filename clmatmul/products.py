@@ -34,20 +34,18 @@ class Place:
         seen = views.reshaped(x, shape)
         return seen if seen is not None else views.reshaped(self.copied(x), shape)
 
-    def copied(self, x, dtype=None):
-        """A copy of x in C order, on its own side, with another dtype if one is given."""
+    def copied(self, x, dtype=None, order="C"):
+        """A copy of x in C order (or F), on its own side, with another dtype if one is given."""
         if isinstance(x, np.ndarray):
-            return np.array(x, dtype, order="C")
-        out = None
-        if dtype is not None:
-            queue = self.queue if self.queue is not None else x.queue
-            out = devices.empty_array(queue, x.shape, dtype, "C", x.allocator)
-        return scale(True, x, out=out, queue=self.queue, wait_for=self.wait_for)
+            return np.array(x, dtype, order=order)
+        queue = self.queue if self.queue is not None else x.queue
+        out = devices.empty_array(queue, x.shape, dtype or x.dtype, order, x.allocator)
+        return self.store(x, out)
 
-    def store(self, result, out):
-        """out[...] = result, and out."""
+    def store(self, result, out, casting="same_kind"):
+        """out[...] = result, and out; on a device casting is 'same_kind' at most."""
         if isinstance(out, np.ndarray):
-            np.copyto(out, result, casting="same_kind")
+            np.copyto(out, result, casting=casting)
             return out
         return scale(True, result, out=out, queue=self.queue, wait_for=self.wait_for)
 
