@@ -39,7 +39,8 @@ def signature(x):
     if type(x) is not np.ndarray or not x.flags.aligned or not x.dtype.isnative:
         return None
     address = x.__array_interface__["data"][0]
-    return (x.dtype, x.shape, x.strides, address % MAX_ALIGNMENT)
+    # The number tells long from long long, which are equal dtypes but give other scalars.
+    return (x.dtype, x.shape, x.strides, address % MAX_ALIGNMENT, x.dtype.num)
 
 
 def same_form(a, b, forms):
