@@ -44,7 +44,7 @@ def einsum(*operands, out=None, dtype=None, order="K", casting="safe", optimize=
         chosen = [terms[i] for i in positions]
         terms = [x for i, x in enumerate(terms) if i not in positions]
         needed = set(equation.output).union(*(x.labels for x in terms))
-        terms.append(_contracted(place, chosen, needed, common))
+        terms.append(_contracted(place, chosen, needed, equation.output, common))
     if len(terms) > 1:
         raise ArgumentError(f"optimize={optimize!r} leaves {len(terms)} terms of {equation.text}")
     (last,) = terms
@@ -255,14 +255,19 @@ def _path(equation, arrays, optimize):
     return [tuple(x) for x in path]
 
 
-def _contracted(place, chosen, needed, dtype):
-    """One term in place of those chosen, with the labels in `needed` left."""
+def _contracted(place, chosen, needed, output, dtype):
+    """One term in place of those chosen, with the labels in `needed` left.
+
+    The last one has its dimensions in the output's order, and is written that way.
+    """
     term, *others = chosen
     for i, other in enumerate(others):
         rest = needed.union(*(x.labels for x in others[i + 1 :]))
         term = _simplified(place, term, rest | set(other.labels), dtype)
         other = _simplified(place, other, rest | set(term.labels), dtype)
         labels = [x for x in dict.fromkeys(term.labels + other.labels) if x in rest]
+        if set(labels) == set(output):
+            labels = list(output)
         array = pair(place, term.array, term.labels, other.array, other.labels, labels, dtype)
         term = _Term(array, "".join(labels))
     return _simplified(place, term, needed, dtype)

@@ -15,7 +15,7 @@ from clmatmul import views
 from clmatmul.api import gemm, scale
 from clmatmul.containers import as_view, carried, takes_containers
 from clmatmul.errors import ArgumentError, DtypeError, ShapeError
-from clmatmul.operands import HOST_ONLY, plain_array, single_output
+from clmatmul.operands import HOST_ONLY, common_queue, plain_array, single_output
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,14 @@ class Place:
         """A copy of x in C order (or F), on its own side, with another dtype if one is given."""
         if isinstance(x, np.ndarray):
             return np.array(x, dtype, order=order)
-        queue = self.queue if self.queue is not None else x.queue
-        out = devices.empty_array(queue, x.shape, dtype or x.dtype, order, x.allocator)
-        return self.store(x, out)
+        return self.store(x, self.empty(x.shape, dtype or x.dtype, x, order))
+
+    def empty(self, shape, dtype, like, order="C"):
+        """An array for a result: where `like`, a pyopencl array, is; on the host for None."""
+        if like is None:
+            return np.empty(shape, dtype, order)
+        queue = common_queue([like], self.queue, None)
+        return devices.empty_array(queue, shape, dtype, order, like.allocator)
 
     def store(self, result, out, casting="same_kind"):
         """out[...] = result, and out; on a device casting is 'same_kind' at most."""
@@ -262,7 +267,7 @@ def pair(place, a, a_labels, b, b_labels, out_labels, dtype, out=None):
     """The product of a and b, summed over the labels that are in both and not in out_labels.
 
     Every label of a or b that is not summed over is in out_labels; no array has a label twice.
-    A dimension of 1 broadcasts. out: C-contiguous, of the result's shape.
+    A dimension of 1 broadcasts. out: of the result's shape. The result is C-contiguous.
     """
     sizes = {}
     for x, names in ((a, a_labels), (b, b_labels)):
@@ -288,16 +293,24 @@ def pair(place, a, a_labels, b, b_labels, out_labels, dtype, out=None):
     left = matrix(a, a_labels, rows, summed)
     right = matrix(b, b_labels, summed, columns)
     found = [*batch, *rows, *columns]
-    shape = tuple(sizes[x] for x in found)
-    whole = None
-    if out is not None and found == list(out_labels):
-        m, n = left.shape[-2], right.shape[-1]
-        whole = views.reshaped(out, tuple(sizes[x] for x in batch) + (m, n))
-    result = place.gemm(left, right, dtype=dtype, out=whole)
-    if whole is not None:
-        return out
-    result = views.permuted(views.reshaped(result, shape), [found.index(x) for x in out_labels])
-    return result if out is None else place.store(result, out)
+    matrices = tuple(sizes[x] for x in batch) + (left.shape[-2], right.shape[-1])
+    target = out
+    if target is None and found != list(out_labels):
+        device_array = next((x for x in (a, b) if devices.is_device_array(x)), None)
+        target = place.empty(tuple(sizes[x] for x in out_labels), dtype, device_array)
+    if target is not None:
+        seen = views.permuted(target, [out_labels.index(x) for x in found])
+        whole = views.reshaped(seen, matrices)
+        if whole is not None:
+            place.gemm(left, right, dtype=dtype, out=whole)
+            return target
+    result = place.gemm(left, right, dtype=dtype)
+    result = views.reshaped(result, tuple(sizes[x] for x in found))
+    return (
+        result
+        if target is None
+        else place.store(views.permuted(result, [found.index(x) for x in out_labels]), target)
+    )
 
 
 def _with_extents(x, labels, summed, sizes):
