@@ -86,6 +86,11 @@ def test_dot_out(place, rng):
     assert clmatmul.dot(x, x, out=x) is x and np.array_equal(on_host(x), want)
 
 
+def test_an_out_without_elements(place):
+    out = place(np.empty((0, 2), "f4"))
+    assert clmatmul.matmul(place(np.ones((0, 3), "f4")), place(np.ones((3, 2), "f4")), out) is out
+
+
 @pytest.mark.parametrize("shape, dtype, order", [
     ((2, 3), "f8", "C"), ((2, 3), "f4", "F"), ((3, 2), "f4", "C"), ((2, 3, 1), "f4", "C"),
 ])  # fmt: skip
