@@ -180,7 +180,8 @@ def _build_program(device, plan, launch, key):
         _log.debug("building %s for %s", plan.config, device.profile.title)
         try:
             built = device.compile(source, plan.options)
-            binary = device.binary_of(built)
+            if program_cache.enabled() or plan.variant.post_build:
+                binary = device.binary_of(built)
             if plan.variant.post_build:
                 binary = plan.variant.header["post_build"](binary, device.profile)
                 built = device.load_binary(binary, plan.options)
@@ -189,7 +190,7 @@ def _build_program(device, plan, launch, key):
         except ValueError as error:  # a post-build step that does not find what it must change
             step = plan.variant.post_build
             raise BuildError(plan.config, f"post-build step {step}: {error}", source) from None
-        if binary:
+        if binary and program_cache.enabled():
             about = {"config": str(plan.config), "kind": plan.kind.key,
                      "device": device.profile.title, "entry": launch.entry}  # fmt: skip
             program_cache.write(key, binary, source, about)

@@ -25,6 +25,15 @@ def cache_folder():
     return Path(chosen or platformdirs.user_cache_dir("clmatmul", appauthor=False)) / "programs"
 
 
+def enabled():
+    """False if CLMATMUL_CACHE=0: nothing is kept, and nothing that was kept is used.
+
+    Making a binary takes a runtime such as PoCL as long as building; programs that are used once
+    (a tuner's candidates, most tests) are not worth it.
+    """
+    return os.environ.get("CLMATMUL_CACHE", "1") != "0"
+
+
 def program_key(source_key, options, post_build, device_key):
     """The name of an entry: all that decides what binary comes out."""
     # pyopencl appends this variable to every build's options.
@@ -35,6 +44,8 @@ def program_key(source_key, options, post_build, device_key):
 
 def read(key):
     """The binary of an entry, or None."""
+    if not enabled():
+        return None
     folder = cache_folder() / key[:2]
     try:
         description = json.loads((folder / f"{key}.json").read_text())
@@ -73,11 +84,13 @@ def write(key, binary, source, about):
 
 def is_verified(key):
     """True if this program passed its first-use check on this machine."""
-    return (cache_folder() / key[:2] / f"{key}.verified").is_file()
+    return enabled() and (cache_folder() / key[:2] / f"{key}.verified").is_file()
 
 
 def mark_verified(key):
     """Remember that this program passed its first-use check."""
+    if not enabled():
+        return
     try:
         replace_file(cache_folder() / key[:2] / f"{key}.verified", b"")
     except OSError:

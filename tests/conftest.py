@@ -28,6 +28,12 @@ def rng(request):
 
 
 @pytest.fixture
+def no_binaries(monkeypatch):
+    """Programs that are built for one test only: making their binaries would double its time."""
+    monkeypatch.setenv("CLMATMUL_CACHE", "0")
+
+
+@pytest.fixture
 def about(record_property):
     """about(family, variant): what a numeric test is about, for the conformance matrix."""
 

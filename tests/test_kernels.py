@@ -16,7 +16,7 @@ from clmatmul.errors import ConfigError
 from clmatmul.trial import check_case, check_sizes
 from clmatmul.variants import load_variant, variant_names
 
-pytestmark = pytest.mark.numeric
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("no_binaries")]
 VARIANTS = variant_names()
 LAYOUTS = ("NN", "NT", "TN", "TT")
 

@@ -225,3 +225,15 @@ def test_the_users_cache_folder(monkeypatch):
     if sys.platform == "linux":
         assert program_cache.cache_folder() == Path("/somewhere/clmatmul/programs")
     assert program_cache.cache_folder().name == "programs"
+
+
+def test_nothing_is_kept_or_used_when_it_is_turned_off(monkeypatch, tmp_path):
+    monkeypatch.setenv("CLMATMUL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CLMATMUL_CACHE", "0")
+    walk.forget()
+    a = np.ones((3, 4), "i2")
+    assert (clmatmul.matmul(a, a.T) == 4).all()
+    assert not any(tmp_path.rglob("*.*"))
+    program_cache.mark_verified("ab" * 32)
+    assert not program_cache.is_verified("ab" * 32)
+    assert program_cache.read("ab" * 32) is None

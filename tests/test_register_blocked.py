@@ -20,6 +20,8 @@ from clmatmul.space import SearchSpace
 from clmatmul.trial import check_case, check_sizes
 from clmatmul.variants import load_variant
 
+pytestmark = pytest.mark.usefixtures("no_binaries")
+
 VARIANT = load_variant("register_blocked")
 CONFIGS = test_configs("register_blocked")
 

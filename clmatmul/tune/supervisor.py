@@ -141,7 +141,12 @@ def _environment():
     """The worker imports the same clmatmul as this process, whatever lies in this folder."""
     root = str(Path(__file__).resolve().parent.parent.parent)
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONSAFEPATH": "1",
+        "CLMATMUL_CACHE": "0",  # most candidates run once: no time for their binaries
+    }
 
 
 def _own_session():
