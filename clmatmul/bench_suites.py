@@ -100,16 +100,36 @@ def _types():
     ]
 
 
-# name → what it is for, its entries
+# name → what it holds, its entries
 SUITES = {
-    "square": ("square matrices, 96 to 2048, float32 and float64", _square),
-    "ragged": ("sizes that no tile divides, 250 to 1001 and oblong", _ragged),
-    "skinny": ("matrix times vector, few rows or columns, long or short sums", _skinny),
-    "small": ("8 to 128, where a call costs as much as the product", _small),
-    "batched": ("many small products in one call, 65,536 × 4³ to 4 × 512³", _batched),
-    "layouts": ("1024: each operand by rows or columns, and an output by columns", _layouts),
+    "square": (
+        "96³, 128³, 192³, 256³, 512³, 1000³, 1024³, 2048³ in float32 and float64",
+        _square,
+    ),
+    "ragged": (
+        "250³, 500³, 777³, 1001³, 1000×300×200, 301×1000×203, 513×511×1025, 1999×127×513 in "
+        "float32 and float64",
+        _ragged,
+    ),
+    "skinny": (
+        "4096×1×4096 and 1×4096×4096 in both layouts and in float64; 4096×16×4096, 16×4096×4096, "
+        "64×64×16384, 2000×2000×64, 2000×64×64, 64×2000×64",
+        _skinny,
+    ),
+    "small": ("8³, 16³, 24³, 32³, 48³, 64³, 80³, 100³, 112³, 128³", _small),
+    "batched": (
+        "65,536 × 4³, 10,000 × 8³, 4000 × 16³, 1000 × 32³ (also in float64), 256 × 64³, 64 × 128³, "
+        "12 × 512×64×512, 12 × 512×512×64, 4 × 512³",
+        _batched,
+    ),
+    "layouts": (
+        "1024³ with each operand by rows or by columns, and with an output by columns, in float32 "
+        "and float64",
+        _layouts,
+    ),
     "types": (
-        "1024: complex numbers; 16-bit floats, integers and bool against our own float32",
+        "1024³ in complex64 and complex128; in float16, bfloat16, int8 → int32, int32, int64 and "
+        "bool against our own float32",
         _types,
     ),
 }
