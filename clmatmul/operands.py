@@ -184,13 +184,13 @@ class DeviceMemory:
 
         A fresh array in place of `out` is recognised by the caller, who copies it.
         """
+        if out is not None and not out.size:
+            return out  # whatever its strides and memory are, nothing is written
         if out is not None and _repeats(out):
             raise ArgumentError(
                 f"out of shape {out.shape} and strides {out.strides} has elements that may share "
                 "memory; pass an array whose elements are apart"
             )
-        if out is not None and not out.size:
-            return out  # it may have no memory to compare, and nothing is written
         if out is not None:
             range_ = devices.memory_range(out)
             read = [x for x in inputs if devices.is_device_array(x)]
