@@ -137,8 +137,16 @@ def test_editable_install(source, elsewhere):
     venv = elsewhere / "venv"
     run([sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", str(venv)])
     site = next(venv.glob("lib*/python*/site-packages"), None) or venv / "Lib" / "site-packages"
-    here = [p for p in sys.path if p.endswith("site-packages")]
-    (site / "here.pth").write_text("\n".join(here))
+    # What is installed here, without a clmatmul that may be installed too: it would hide the
+    # editable one, which Python asks last.
+    others = elsewhere / "others"
+    others.mkdir()
+    for folder in [p for p in sys.path if p.endswith("site-packages")]:
+        for entry in Path(folder).iterdir():
+            name = entry.name.lower().removeprefix("__editable__")
+            if not name.lstrip("_").startswith("clmatmul") and not (others / entry.name).exists():
+                (others / entry.name).symlink_to(entry)
+    (site / "others.pth").write_text(str(others))
     python = venv / ("Scripts" if os.name == "nt" else "bin") / "python"
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "CLMATMUL_KERNEL_PATH")}
     run([str(python), "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps",
