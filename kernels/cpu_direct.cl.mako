@@ -148,12 +148,10 @@ ${micro.term(lambda r, p: capture(micro.element_in_place, r, p, u), lambda p, j:
 % if entry == "direct_splits":
 ${micro.suspend("waiting")}\
 % else:
-% if "partial" in arguments:
                 if (kb + 1 < k_blocks) {
 ${micro.suspend("waiting")}\
                     continue;
                 }
-% endif
                 // epilogue and store
                 const int skip = begin_col - first_col;
 ${micro.finish("first_row", "first_col", "skip", "rows", str(micro_n))}\

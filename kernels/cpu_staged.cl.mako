@@ -154,12 +154,10 @@ ${micro.term(lambda r, p: capture(micro.element_in_place, r, p, u), lambda p, j:
 % if entry == "staged_splits":
 ${micro.suspend("waiting")}\
 % else:
-% if "partial" in arguments:
                 if (kb + 1 < k_blocks) {
 ${micro.suspend("waiting")}\
                     continue;
                 }
-% endif
                 // epilogue and store
                 const index_t first_col = pn * ${micro_n};
                 const int cols = n - first_col < ${micro_n} ? n - first_col : ${micro_n};

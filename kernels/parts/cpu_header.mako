@@ -63,7 +63,7 @@ def rows_for(problem):
 def splits_for(problem, profile, tiles):
     """Into how many parts to cut k where there are fewer tiles than compute units."""
     splits = 1
-    while tiles * splits < profile.compute_units and problem.k >= 1024 * splits:
+    while tiles * splits < profile.compute_units and problem.k >= 2048 * splits:
         splits *= 2
     return min(splits, 32)
 
@@ -123,19 +123,25 @@ def blocking_in_place(config, derived, problem, profile):
     )
 
 
+def partial_bytes(config, derived, problem, b, waits):
+    """Bytes of `partial`, where accumulators wait between blocks and parts of k.
+
+    It is an argument even where nothing waits, so that sizes need no program of their own.
+    """
+    tiles = problem.batch_count * b["panels_m"] * b["panels_n"] * b.get("splits", 1)
+    size = config.micro_m * derived.micro_n * problem.kind.compute_itemsize
+    return tiles * size if waits else 64
+
+
 def workspace_in_place(config, derived, problem, profile):
     b = blocking_in_place(config, derived, problem, profile)
-    if b["k_blocks"] == 1 and b["splits"] == 1:
-        return {}
-    tiles = problem.batch_count * b["panels_m"] * b["panels_n"] * b["splits"]
-    size = config.micro_m * derived.micro_n * problem.kind.compute_itemsize
-    return dict(partial=dict(bytes=tiles * size, alignment=64, first=0, last=1))
+    size = partial_bytes(config, derived, problem, b, b["k_blocks"] > 1 or b["splits"] > 1)
+    return dict(partial=dict(bytes=size, alignment=64, first=0, last=1))
 
 
 def launches_in_place(entry, config, derived, problem, profile):
     """One launch; with k split, one that leaves partial sums and one that adds them up."""
     b = blocking_in_place(config, derived, problem, profile)
-    scratch = ("partial",) if b["k_blocks"] > 1 or b["splits"] > 1 else ()
     common = ("sizes", "batch", "panels_m", "panels_n", "splits")
     split = b["splits"] > 1
     tiles = problem.batch_count * b["tiles_m"] * b["tiles_n"]
@@ -144,7 +150,7 @@ def launches_in_place(entry, config, derived, problem, profile):
             entry=entry + "_splits" if split else entry,
             global_size=(tiles * b["splits"],),
             local_size=(1,),
-            args=("a", "b", *scratch, *(() if split else ("out", "scalars")), *common,
+            args=("a", "b", "partial", *(() if split else ("out", "scalars")), *common,
                   "per_split", "k_blocks", "block", "tiles_m", "tiles_n"),
             values=b,
         )

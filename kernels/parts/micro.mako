@@ -134,16 +134,12 @@ ${index.bases("batch")}\
 </%def>
 
 <%def name="waiting_in_place()">
-% if "partial" in arguments:
                 __global vec_t *waiting = partial
                     + ((((size_t)part * batch_count + batch) * panels_m + pm) * panels_n + pn) * ${micro_m * planes * vectors};
-% endif
 ${clear()}\
-% if "partial" in arguments:
                 if (kb > 0) {
 ${resume("waiting")}\
                 }
-% endif
 </%def>
 
 <%def name="reduce_splits()">
