@@ -32,6 +32,7 @@ from clmatmul.errors import (
     UnsupportedError,
     VerificationError,
 )
+from clmatmul.packing import pack
 from clmatmul.problem import Epilogue
 from clmatmul.products import (
     dot,
@@ -58,6 +59,6 @@ __all__ = [
     "MatrixFileError", "MeasurementError", "NoDeviceError", "OperationError", "ShapeError",
     "TemplateError", "TileConfig", "UnsupportedError", "VerificationError", "array_api",
     "count_transfers", "default_device", "devices", "dot", "einsum", "explain", "gemm", "matmul",
-    "matrix_transpose", "matvec", "multi_dot", "scale", "selfcheck", "tensordot", "transpose",
-    "use_device", "vdot", "vecdot", "vecmat",
+    "matrix_transpose", "matvec", "multi_dot", "pack", "scale", "selfcheck", "tensordot",
+    "transpose", "use_device", "vdot", "vecdot", "vecmat",
 ]  # fmt: skip

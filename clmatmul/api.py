@@ -4,7 +4,7 @@ NumPy arrays in, NumPy array out, on the default device. pyopencl arrays in, pyo
 asynchronously on their own queue.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -32,7 +32,10 @@ from clmatmul.operands import (
     refuse_byte_order,
     refuse_mask,
     single_output,
+    workspace_parts,
+    workspace_size,
 )
+from clmatmul.packed import Packed
 from clmatmul.problem import EPILOGUE_OPERANDS, ArrayView, Epilogue, Problem, scalar_class
 from clmatmul.repeats import Recipe, follow, recall, remember, same_form, signature
 from clmatmul.selection import resolve
@@ -180,11 +183,15 @@ class MatMul:
         self._recipe = _recipe(prepared) if repeatable else None
 
     @takes_containers
-    def __call__(self, a, b, out=None, c=None, *, queue=None, wait_for=None):
-        """The product of these operands; ShapeError if they differ in shape, dtype or layout."""
+    def __call__(self, a, b, out=None, c=None, *, queue=None, wait_for=None, workspace=None):
+        """The product of these operands; ShapeError if they differ in shape, dtype or layout.
+
+        workspace: a pyopencl buffer of at least `workspace_bytes`, for this call alone until it
+        is complete. With it and an `out`, nothing is allocated on the device.
+        """
         request = self._request
-        usual = c is None and queue is None and wait_for is None and self._recipe is not None
-        if usual and same_form(a, b, self._forms):
+        usual = c is None and queue is None and wait_for is None and workspace is None
+        if usual and self._recipe is not None and same_form(a, b, self._forms):
             result = follow(self._recipe, a, b, out)
             if result is not None:
                 return result
@@ -196,7 +203,14 @@ class MatMul:
                 f"this plan was made for {self._problem}, and the operands are "
                 f"{prepared.problem}; make another MatMul for them, or call clmatmul.gemm"
             )
-        return prepared.run()
+        if workspace is None:
+            return prepared.run()
+        return prepared.run(workspace_parts(self._device, self._route.executable.plan, workspace))
+
+    @property
+    def workspace_bytes(self):
+        """How large a buffer for `workspace` must be; 0 if the kernels need none."""
+        return workspace_size(self._device, self._route.executable.plan)
 
     @property
     def choice(self):
@@ -291,23 +305,32 @@ class _Prepared:
     scalars: dict
     wait_for: list
     vector_product: bool = False
+    packed: dict = field(default_factory=dict)  # which operands are Packed
 
-    def run(self):
+    def run(self, workspace=None):
         if self.route is None:  # no element to compute
             return self.out if self.out is not None else _face(self.target, self.vector_product)
         operands = {name: x.operand for name, x in self.bound.items()}
         if self.problem.swapped and "a" in operands:
             operands["a"], operands["b"] = operands["b"], operands["a"]
+        workspace, parts = dict(workspace or {}), []
+        for name, packed in self.packed.items():
+            name = _in_plan(name, self.problem)
+            found = packed.panels(self.route.executable, name, self.memory.queue)
+            if found is not None:
+                part, workspace[found[0].workspace], event = found
+                parts.append(part)
+                self.wait_for.append(event)
         if isinstance(self.memory, HostMemory):
             event, keep = self.route.executable(
-                self.memory.queue, operands, self.scalars, self.wait_for
+                self.memory.queue, operands, self.scalars, self.wait_for, workspace, prepared=parts
             )
             result = self.memory.finish(event, self.bound)
             del keep
             return result if self.out is not None else _face(result, self.vector_product)
         event, keep = self.route.executable(
-            self.memory.queue, operands, self.scalars, self.memory.wait_for,
-            allocate=self.memory.allocate,
+            self.memory.queue, operands, self.scalars, [*self.memory.wait_for, *self.wait_for],
+            workspace, self.memory.allocate, prepared=parts,
         )  # fmt: skip
         self.memory.finish(event, (keep, self.bound))
         if self.out is not None and self.out is not self.target:
@@ -324,8 +347,12 @@ def _repeat(a, b, out, device):
     return None if recipe is None else follow(recipe, a, b, out)
 
 
+def _on_host(*arrays):
+    return not any(devices.is_device_array(x) or isinstance(x, Packed) for x in arrays)
+
+
 def _multiply(request, a, b, c, out, plain=False):
-    if not any(map(devices.is_device_array, (a, b, c, out))):
+    if _on_host(a, b, c, out):
         a, b = plain_array(a, "the first operand"), plain_array(b, "the second operand")
         if request.beta != 0:
             refuse_mask(c, "c")
@@ -338,8 +365,7 @@ def _multiply(request, a, b, c, out, plain=False):
             remember(_recipe(prepared), a, b)
         return result
     except (UnsupportedError, NoDeviceError, DtypeError):
-        host = not any(map(devices.is_device_array, (a, b, c, out)))
-        if request.fallback == "numpy" and host:
+        if request.fallback == "numpy" and _on_host(a, b, c, out):
             return _numpy_product(request, a, b, c, out)
         raise
 
@@ -369,8 +395,9 @@ def _prepare(request, a, b, c, out, as_scale=False):
     """Read shapes and dtypes, bring operands to the device, and find the route."""
     fused = _epilogue_arrays(request.epilogue)
     given = [x for x in (a, b, c, out, *fused.values()) if devices.is_device_array(x)]
-    device, memory = _memory(request, given)
-    arrays = {"a": a, "b": b, **fused}
+    packed = {name: x for name, x in (("a", a), ("b", b)) if isinstance(x, Packed)}
+    device, memory = _memory(request, given, [x.array for x in packed.values()])
+    arrays = {"a": a, "b": b, **fused, **{name: x.array for name, x in packed.items()}}
     if c is not None and request.beta != 0 or as_scale:
         arrays["c"] = c
     elif request.beta != 0:
@@ -396,7 +423,7 @@ def _prepare(request, a, b, c, out, as_scale=False):
     compute = COMPUTE_TYPES[element_type(product).compute]
     alpha, beta = (_scalar(x, getattr(request, x), compute) for x in ("alpha", "beta"))
 
-    inputs = [x for name, x in arrays.items() if name != "c" and x.size]
+    inputs = [x for name, x in arrays.items() if name not in ("c", *packed) and x.size]
     order = _order(request.order, arrays["a"], arrays["b"])
     target = memory.output(shape, result, order, out, inputs, arrays.get("c"))
     vector = arrangement.a_is_vector and arrangement.b_is_vector
@@ -407,7 +434,12 @@ def _prepare(request, a, b, c, out, as_scale=False):
         return prepared
 
     read = {name: x for name, x in arrays.items() if x.size and not _unread(name, alpha)}
-    bound = memory.bind({**read, "out": target})
+    kept = {name: packed[name].bound() for name in packed if name in read}
+    bound = memory.bind({**{x: read[x] for x in read if x not in kept}, "out": target})
+    for name, (operand, events) in kept.items():
+        bound[name] = operand
+        prepared.wait_for += events
+    prepared.packed = {name: packed[name] for name in kept}
     views = {
         name: bound[name].view if name in bound else ArrayView.of(x, 0)
         for name, x in [*arrays.items(), ("out", target)]
@@ -429,7 +461,8 @@ def _prepare(request, a, b, c, out, as_scale=False):
     check_device(problem, device.profile)
     prepared.problem = problem
     prepared.bound = bound
-    prepared.route = find_route(device, problem, request.config, request.memory_limit)
+    names = tuple(sorted(_in_plan(name, problem) for name in prepared.packed))
+    prepared.route = find_route(device, problem, request.config, request.memory_limit, names)
     argument = COMPUTE_TYPES[problem.compute]
     prepared.scalars = {
         "alpha": kernel_scalar(alpha, argument), "beta": kernel_scalar(beta, argument),
@@ -437,15 +470,23 @@ def _prepare(request, a, b, c, out, as_scale=False):
     return prepared
 
 
-def _memory(request, given):
-    """The open device and the kind of memory for a call; `given` are its pyopencl arrays."""
+def _memory(request, given, packed):
+    """The open device and the kind of memory for a call.
+
+    given: its pyopencl arrays; packed: those that are held in Packed operands.
+    """
     asked = None if request.device is None else resolve(request.device)
+    if given or packed:
+        queue = common_queue([*given, *packed], request.queue, asked)
     if given:
-        queue = common_queue(given, request.queue, asked)
         device = devices.device_of_queue(queue)
         device.check_process()
         allocator = next((x.allocator for x in given if x.allocator is not None), None)
         return device, DeviceMemory(device, queue, allocator, request.wait_for)
+    if packed and request.queue is None:
+        device = devices.device_of_queue(queue)
+        device.check_process()
+        return device, HostMemory(device)
     if request.queue is not None:
         devices.check_queue(request.queue)
         device = devices.device_of_queue(request.queue)
@@ -454,6 +495,11 @@ def _memory(request, given):
         return device, memory
     device = asked or resolve()
     return device, HostMemory(device)
+
+
+def _in_plan(name, problem):
+    """What operand a or b is called in the plan: they change places for some outputs."""
+    return {"a": "b", "b": "a"}[name] if problem.swapped else name
 
 
 def _unread(name, alpha):

@@ -375,12 +375,15 @@ class Device:
         info = cl.kernel_work_group_info
         return (ask(info.WORK_GROUP_SIZE), ask(info.LOCAL_MEM_SIZE), ask(info.PRIVATE_MEM_SIZE))
 
-    def launch(self, queue, kernel, arguments, global_size, local_size, wait_for):
-        """Set a kernel's arguments and enqueue it; LaunchFailure carries the runtime's reason."""
+    def launch(self, queue, kernel, arguments, global_size, local_size, wait_for, first=None):
+        """Set a kernel's arguments and enqueue it; LaunchFailure carries the runtime's reason.
+
+        first: the global ids of the first work-item, if not all zero.
+        """
         try:
             kernel.set_args(*arguments)
             return cl.enqueue_nd_range_kernel(
-                queue, kernel, global_size, local_size, wait_for=wait_for
+                queue, kernel, global_size, local_size, first, wait_for=wait_for
             )
         except (cl.Error, TypeError) as error:
             raise LaunchFailure(str(error)) from None
@@ -477,6 +480,18 @@ def check_queue(queue):
     """ArgumentError unless `queue` is a pyopencl.CommandQueue."""
     if not isinstance(queue, cl.CommandQueue):
         raise ArgumentError(f"queue={queue!r} is no pyopencl.CommandQueue")
+
+
+def check_buffer(buffer):
+    """ArgumentError unless `buffer` is a pyopencl.Buffer."""
+    if not isinstance(buffer, cl.Buffer):
+        raise ArgumentError(f"workspace={buffer!r} is no pyopencl.Buffer")
+
+
+def part_of(buffer, begin, size):
+    """`size` bytes of a buffer from byte `begin`, as a buffer of their own."""
+    with _reported("a part of the workspace could not be had"):
+        return buffer.get_sub_region(begin, size)
 
 
 def versions():

@@ -103,14 +103,15 @@ class Executable:
             self._slots.append((fixed, open_slots))
 
     def __call__(self, queue, operands, scalars=None, wait_for=(), workspace=None, allocate=None,
-                 record=None):  # fmt: skip
+                 record=None, prepared=()):  # fmt: skip
         """Enqueue every launch of the plan.
 
         operands: name → (buffer, offset in elements), of arrays and instrument buffers.
         scalars: alpha and beta, if general. wait_for: events. workspace: name → buffer; what is
         missing is allocated with `allocate` (bytes → buffer), or is the queue's own. record: a
-        list that gets the event of each launch. Returns (last event, things that must live until
-        it is complete). LaunchError.
+        list that gets the event of each launch. prepared: Preparations whose workspace is given
+        and filled, so that their work-items are left out. Returns (last event, things that must
+        live until it is complete). LaunchError.
         """
         workspace = dict(workspace or {})
         for scratch in self.plan.workspace:
@@ -120,37 +121,52 @@ class Executable:
                     if allocate
                     else self.device.scratch(queue, scratch.name, scratch.bytes)
                 )
-        scalars = scalars or {}
+        buffers = {**workspace, **{name: x[0] for name, x in operands.items()}}
         events = list(wait_for)
-        event = None
-        steps = zip(self.plan.launches, self.programs, self._slots, strict=True)
-        for launch, program, (fixed, slots) in steps:
-            arguments = list(fixed)
-            for i, name, role in slots:
-                if role == "buffer":
-                    arguments[i] = operands[name][0] if name in operands else workspace[name]
-                elif role == "offset":
-                    arguments[i] = operands[name[: -len("_offset")]][1]
-                else:
-                    arguments[i] = scalars[name]
-            try:
-                event = self.device.launch(
-                    queue,
-                    program.kernel(),
-                    arguments,
-                    launch.global_size,
-                    launch.local_size,
-                    events,
-                )
-            except devices.LaunchFailure as error:
-                raise LaunchError(
-                    f"{self.plan.config} could not be started ({launch}) on "
-                    f"{self.device.profile.title}: {error}"
-                ) from None
-            events = [event]
-            if record is not None:
-                record.append(event)
-        return event, (operands, workspace)
+        for i in range(len(self.programs)):
+            if any(p.launch == i for p in prepared):
+                parts = [p for p in self.plan.preparations if p.launch == i and p not in prepared]
+            else:
+                parts = (None,)
+            for part in parts:
+                events = [self._launch(i, part, queue, buffers, operands, scalars or {}, events)]
+                if record is not None:
+                    record.append(events[0])
+        return events[0], (operands, workspace)
+
+    def prepare(self, part, queue, operand, buffer, wait_for=()):
+        """Enqueue only a Preparation: operand (buffer, offset) into `buffer`; its event."""
+        launch = self.plan.launches[part.launch]
+        # The other operand's arguments are not used by these work-items.
+        buffers = {x.name: buffer for x in launch.arguments if x.role == "buffer"}
+        buffers[part.operand] = operand[0]
+        operands = {"a": operand, "b": operand}
+        return self._launch(part.launch, part, queue, buffers, operands, {}, list(wait_for))
+
+    def _launch(self, i, part, queue, buffers, operands, scalars, events):
+        launch = self.plan.launches[i]
+        fixed, slots = self._slots[i]
+        arguments = list(fixed)
+        for place, name, role in slots:
+            if role == "buffer":
+                arguments[place] = buffers[name]
+            elif role == "offset":
+                arguments[place] = operands[name[: -len("_offset")]][1]
+            else:
+                arguments[place] = scalars[name]
+        size, first = launch.global_size, None
+        if part is not None:
+            size, first = (part.count, *size[1:]), (part.first, *(0 for _ in size[1:]))
+        try:
+            return self.device.launch(
+                queue, self.programs[i].kernel(), arguments, size, launch.local_size, events,
+                *(() if first is None else (first,)),
+            )  # fmt: skip
+        except devices.LaunchFailure as error:
+            raise LaunchError(
+                f"{self.plan.config} could not be started ({launch}) on "
+                f"{self.device.profile.title}: {error}"
+            ) from None
 
 
 def build(device, plan):

@@ -245,6 +245,34 @@ def _hold(event, things):
                 _pending.append(held)
 
 
+# ---- a caller's own workspace ---------------------------------------------------------------
+
+
+def workspace_size(device, plan):
+    """Bytes for all scratch buffers of a plan in one buffer, each where one may begin."""
+    return sum(_rounded(w.bytes, device) for w in plan.workspace)
+
+
+def workspace_parts(device, plan, buffer):
+    """name → part of the caller's buffer for each scratch buffer of a plan; ArgumentError."""
+    devices.check_buffer(buffer)
+    needed = workspace_size(device, plan)
+    if buffer.size < needed:
+        raise ArgumentError(
+            f"workspace has {buffer.size} bytes, and this plan needs {needed} (workspace_bytes)"
+        )
+    parts, begin = {}, 0
+    for w in plan.workspace:
+        parts[w.name] = devices.part_of(buffer, begin, w.bytes)
+        begin += _rounded(w.bytes, device)
+    return parts
+
+
+def _rounded(size, device):
+    step = max(device.profile.base_alignment_bytes, MAX_ALIGNMENT)
+    return -(-size // step) * step
+
+
 # ---- facts about arrays ---------------------------------------------------------------------
 
 

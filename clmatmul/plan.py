@@ -61,6 +61,23 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Preparation:
+    """Work-items of a launch that only rewrite an operand into a workspace buffer.
+
+    Dimension 0's items `first` to `first + count` of launch number `launch` do it. key: the same
+    for those that write the same from the same operand, so that one product's serve another.
+    """
+
+    launch: int
+    first: int
+    count: int
+    operand: str
+    workspace: str
+    bytes: int
+    key: tuple
+
+
+@dataclass(frozen=True)
 class Plan:
     """What will run for a problem: configuration, launches, workspace, build options.
 
@@ -77,6 +94,7 @@ class Plan:
     options: tuple
     instrument: str = "none"
     instruments: tuple = ()
+    preparations: tuple = ()
 
     @property
     def workspace_bytes(self):
@@ -107,7 +125,7 @@ def make_plan(problem, profile, config, instrument="none"):
         Workspace(name, w["bytes"], w.get("alignment", 64), w.get("first", 0), w.get("last", 0))
         for name, w in variant.workspace(config, problem, profile).items()
     )
-    launches = []
+    launches, preparations = [], []
     for launch in variant.launches(config, problem, profile):
         arguments, values = _arguments(launch, problem, config, variant)
         arguments += [_instrument_argument(name, instrument, kind) for name in extra]
@@ -123,6 +141,8 @@ def make_plan(problem, profile, config, instrument="none"):
                 source_key=hashlib.sha256(repr(identity).encode()).hexdigest(),
             )
         )
+        for entry in launch.get("prepares", ()):
+            preparations.append(_preparation(len(launches) - 1, launches[-1], workspace, **entry))
     reasons = [x for launch in launches for x in _launch_faults(launch, kind.index, profile)]
     local_bytes = derived.get("local_bytes", 0)
     if local_bytes > profile.usable_local_bytes:
@@ -144,7 +164,19 @@ def make_plan(problem, profile, config, instrument="none"):
         options=build_options(profile),
         instrument=instrument,
         instruments=tuple(extra.items()),
+        preparations=tuple(preparations),
     )
+
+
+def _preparation(index, launch, scratch, *, operand, workspace, items, apart_from):
+    first, count = items
+    size = next(w.bytes for w in scratch if w.name == workspace)
+    others = "b_" if operand == "a" else "a_"  # the other operand's strides
+    values = tuple(
+        x for x in launch.values if x[0] not in apart_from and not x[0].startswith(others)
+    )
+    key = (launch.source_key, values, size, count)
+    return Preparation(index, first, count, operand, workspace, size, key)
 
 
 def build_options(profile):

@@ -74,12 +74,10 @@ def workspace(config, derived, problem, profile):
             alignment=64, first=0, last=1,
         ),
     )
-    if b["k_blocks"] > 1:
-        tile = config.micro_m * derived.b_step * size
-        found["partial"] = dict(
-            bytes=problem.batch_count * b["panels_m"] * b["panels_n"] * tile,
-            alignment=64, first=1, last=1,
-        )
+    found["partial"] = dict(
+        bytes=partial_bytes(config, derived, problem, b, b["k_blocks"] > 1),
+        alignment=64, first=1, last=1,
+    )
     return found
 
 
@@ -87,19 +85,24 @@ def launches(config, derived, problem, profile):
     b = blocking(config, derived, problem, profile)
     copies_a, copies_b = copies(problem.a, problem), copies(problem.b, problem)
     common = ("sizes", "batch", "panels_m", "panels_n", "k_blocks", "block")
-    partial = ("partial",) if b["k_blocks"] > 1 else ()
     values = dict(b, copies_a=copies_a, copies_b=copies_b)
+    items_a = copies_a * b["panels_m"] * b["k_blocks"]
+    items_b = copies_b * b["panels_n"] * b["k_blocks"]
     return [
         dict(
-            entry="pack",
-            global_size=((copies_a * b["panels_m"] + copies_b * b["panels_n"]) * b["k_blocks"],),
-            local_size=(1,),
+            entry="pack", global_size=(items_a + items_b,), local_size=(1,),
             args=("a", "b", "packed_a", "packed_b", *common, "copies_a"), values=values,
+            prepares=(
+                dict(operand="a", workspace="packed_a", items=(0, items_a),
+                     apart_from=("n", "panels_n")),
+                dict(operand="b", workspace="packed_b", items=(items_a, items_b),
+                     apart_from=("m", "panels_m", "copies_a")),
+            ),
         ),
         dict(
             entry="multiply_panels",
             global_size=(problem.batch_count * b["tiles_m"] * b["tiles_n"],), local_size=(1,),
-            args=("packed_a", "packed_b", *partial, "out", *common, "tiles_m", "tiles_n",
+            args=("packed_a", "packed_b", "partial", "out", *common, "tiles_m", "tiles_n",
                   "copies_a", "copies_b", "scalars"),
             values=values,
         ),
@@ -223,18 +226,14 @@ ${index.bases("batch")}
                 + ((batch_a * k_blocks + kb) * panels_m + pm) * block * ${a_step};
             __global const scalar_t *pb = packed_b
                 + ((batch_b * k_blocks + kb) * panels_n + pn) * block * ${b_step};
-% if "partial" in arguments:
             __global vec_t *waiting = partial
                 + (((size_t)batch * panels_m + pm) * panels_n + pn) * ${micro_m * planes * vectors};
-% endif
 
             // clear
 ${micro.clear()}\
-% if "partial" in arguments:
             if (kb > 0) {
 ${micro.resume("waiting")}\
             }
-% endif
 
             // compute
             int i = 0;
@@ -248,12 +247,10 @@ ${micro.term(lambda r, p: "pa[%d]" % (u * a_step + r * planes + p), lambda p, j:
             }
 % endfor
 
-% if "partial" in arguments:
             if (kb + 1 < k_blocks) {
 ${micro.suspend("waiting")}\
                 continue;
             }
-% endif
             // epilogue and store
             const index_t first_row = pm * ${micro_m}, first_col = pn * ${micro_n};
             const int rows = m - first_row < ${micro_m} ? m - first_row : ${micro_m};
