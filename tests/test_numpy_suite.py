@@ -27,6 +27,7 @@ DIFFERENCES = {
     "test_vecdot_object_breaks_outer_loop_on_error": "object arrays go through numpy.matmul",
     "test_matvec": "vecdot, matvec and vecmat take no axes=; matmul does",
     "test_einsum_0d_out": "NumPy writes float64 into an int64 out here; we keep casting='safe'",
+    "test_output_order": "results of several arrays are C-contiguous, also where NumPy's are not",
     "test_path_type_input_invalid": "a path that leaves two terms is a ValueError, no RuntimeError",
     "test_einsum_chunking_precision": "sums are not pairwise: a million terms lose four digits",
 }
@@ -150,8 +151,9 @@ def test_dot_vdot_tensordot_multi_dot_vecdot(capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_einsum(capsys):
     passed, failed = run_numpys(["_core/tests/test_einsum.py"], "test_", capsys)
     if np.__version__.startswith("2.4."):
-        expected = {x for x in DIFFERENCES if "einsum" in x or "path" in x}
-        assert failed == expected and passed == 75
+        expected = {x for x in DIFFERENCES if re.search("einsum|path|order", x)}
+        assert failed == expected and passed == 74
