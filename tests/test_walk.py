@@ -40,6 +40,12 @@ FAULTY = {
 
 
 @pytest.fixture
+def fresh_programs(monkeypatch):
+    """No program of an earlier test: a program asks for its limits once, when it is built."""
+    monkeypatch.setattr(executable, "_programs", executable._Programs())
+
+
+@pytest.fixture
 def add_faulty(kernel_folder, device, monkeypatch):
     def add(name, rank=1000):
         error, faults = FAULTY[name]
@@ -99,7 +105,7 @@ def test_the_build_error_carries_log_and_source(add_faulty):
     assert re.match(r" *\d+  ", line)
 
 
-def test_the_safe_choice_is_the_last_resort(add_faulty, kernel_folder, monkeypatch):
+def test_the_safe_choice_is_the_last_resort(add_faulty, kernel_folder, monkeypatch, fresh_programs):
     """Everything else fails, in one way or another: the product is right all the same."""
     add_faulty("wrong_numbers")
     offer_only(monkeypatch, "naive", "tiled", "wrong_numbers")
@@ -114,7 +120,7 @@ def test_the_safe_choice_is_the_last_resort(add_faulty, kernel_folder, monkeypat
     assert np.array_equal(plan(A.astype("i2"), B.astype("i2")), A @ B)
 
 
-def test_when_nothing_can_serve_every_reason_is_given(monkeypatch, kernel_folder):
+def test_when_nothing_can_serve_every_reason_is_given(monkeypatch, kernel_folder, fresh_programs):
     offer_only(monkeypatch, "naive", "tiled")
     monkeypatch.setattr(devices.Device, "kernel_limits", lambda self, kernel: (1, 2**40, 0))
     with pytest.raises(LaunchError) as caught:
@@ -124,7 +130,7 @@ def test_when_nothing_can_serve_every_reason_is_given(monkeypatch, kernel_folder
     assert f"{SAFE} [safe" in text and "needs 1099511627776 bytes of local memory" in text
 
 
-def test_known_false_limits_only_log(kernel_folder, device, monkeypatch, caplog):
+def test_known_false_limits_only_log(kernel_folder, device, monkeypatch, caplog, fresh_programs):
     """A runtime that says 32 for every kernel, and runs 256."""
     profile = replace(device.profile, unreliable=("kernel_work_group_size",))
     monkeypatch.setitem(device.__dict__, "profile", profile)
