@@ -23,7 +23,7 @@ from clmatmul.element_types import ELEMENT_TYPES, numpy_dtype, product_type
 
 SIZES = (0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33)
 LARGE = (47, 63, 64, 65, 96, 97, 128, 129)
-SCALARS = (0, -0.0, 1, -1, 0.5, math.nan, math.inf)
+SCALARS = {"zero": (0, -0.0), "one": (1,), "general": (-1, 0.5, math.nan, math.inf)}
 DTYPES = (
     ("float32", "float32"), ("float64", "float64"), ("complex64", "complex64"),
     ("int32", "int32"), ("int8", "int8"), ("bool", "bool"), ("float16", "float16"),
@@ -34,12 +34,14 @@ LAYOUTS = ("C", "F", "apart", "backwards", "repeated")
 
 @dataclass(frozen=True)
 class Family:
-    """What makes a program; `out` is None for a fresh result, and scalars for matmul."""
+    """What makes a program; `out` is None for a fresh result, `scalars` for matmul, else the
+    classes of gemm's alpha and beta.
+    """
 
     dtypes: tuple
     layouts: tuple
     out: str | None
-    scalars: bool
+    scalars: tuple | None
 
     def __str__(self):
         a, b = self.dtypes
@@ -52,7 +54,9 @@ def families(count):
     outs = (None, "C", "F", "apart", "backwards")
     for dtypes in itertools.islice(itertools.cycle(DTYPES), count):
         layouts = chooser.choice(LAYOUTS), chooser.choice(LAYOUTS)
-        yield Family(dtypes, layouts, chooser.choice(outs), chooser.random() < 0.3)
+        classes = ("zero", "one") if "bool" in dtypes else tuple(SCALARS)
+        scalars = (chooser.choice(classes), chooser.choice(classes))
+        yield Family(dtypes, layouts, chooser.choice(outs), chooser.choice((None, scalars)))
 
 
 @dataclass
@@ -85,10 +89,14 @@ def products(draw, chosen):
     batches = [b[1:] if b and draw(st.booleans()) and b[0] == 1 else b for b in batches]
     whole = np.broadcast_shapes(*batches)
     alpha = beta = None
-    if family.scalars:
-        exact = np.dtype(product_type(*map(numpy_dtype, family.dtypes))).kind in "iub"
-        values = (0, 1) if exact else SCALARS
-        alpha, beta = draw(st.sampled_from(values)), draw(st.sampled_from(values))
+    if family.scalars is not None:
+        exact = product_type(*map(numpy_dtype, family.dtypes)).kind in "iub"
+        alpha, beta = (
+            draw(st.sampled_from((-1, 7) if exact and x == "general" else SCALARS[x]))
+            for x in family.scalars
+        )
+        if exact:
+            alpha, beta = int(alpha), int(beta)
     return Drawn(
         family, (*batches, whole), m, n, k, draw(st.sampled_from(("exact", "random", "special"))),
         alpha, beta, draw(st.sampled_from((0, 1, 3, 16))), draw(st.integers(0, 2**32 - 1)),
@@ -192,7 +200,7 @@ def check(drawn, bring, queue=None):
     before = [x[0].tobytes() for x in laid]
     arguments, (a, b) = [x[0] for x in brought], [x[1] for x in laid]
     scalars, c = {}, None
-    if family.scalars:
+    if family.scalars is not None:
         scalars = {"alpha": drawn.alpha, "beta": drawn.beta}
         c = values(rng, shape, result, drawn.data)
         arguments.append(bring(*laid_out(c, "C", drawn.offset, result), queue)[0])
@@ -275,7 +283,7 @@ def run(chosen, examples, bring, queue=None, programs=None):
 
 
 QUICK = tuple(families(7))
-EVERY = tuple(families(44))
+EVERY = tuple(families(22))
 
 
 def usable(chosen, device):
