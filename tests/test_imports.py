@@ -12,10 +12,10 @@ import clmatmul
 PACKAGE = Path(clmatmul.__file__).parent
 ORDER = [
     "errors", "element_types", "problem", "arrangement", "device_profile", "config", "templates",
-    "variants", "space", "database", "choose", "plan", "reference", "cases", "device",
-    "selection", "program_cache", "executable", "measure", "trial", "transfers", "containers",
-    "operands", "packed", "repeats", "walk", "explanation", "api", "views", "products", "contraction",
-    "array", "array_api", "packing", "matrix_*", "self_check", "tune.*", "bench_*", "bench", "experiment",
+    "variants", "space", "database", "choose", "plan", "reference", "cases", "device", "selection",
+    "program_cache", "executable", "measure", "trial", "transfers", "containers", "operands",
+    "packed", "repeats", "walk", "explanation", "api", "views", "products", "contraction", "array",
+    "array_api", "packing", "matrix_*", "self_check", "tune.*", "bench_*", "bench", "experiment",
     "demo", "walkthrough*", "cli.*", "tune.__main__", "__main__",
 ]  # fmt: skip
 # What each of these may be imported by; everything else imports them from nowhere.
