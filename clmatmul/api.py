@@ -180,7 +180,7 @@ class MatMul:
         simple = None not in self._forms and request.beta == 0 and request.order in ("K", "C")
         unusual = (request.epilogue, request.queue, request.wait_for, request.axes)
         repeatable = simple and out is None and all(x is None for x in unusual)
-        self._recipe = _recipe(prepared) if repeatable else None
+        self._recipe = _recipe(prepared, a, b) if repeatable else None
 
     @takes_containers
     def __call__(self, a, b, out=None, c=None, *, queue=None, wait_for=None, workspace=None):
@@ -362,7 +362,7 @@ def _multiply(request, a, b, c, out, plain=False):
         prepared = _prepare(request, a, b, c, out)
         result = prepared.run()
         if plain and out is None and prepared.route is not None:
-            remember(_recipe(prepared), a, b)
+            remember(_recipe(prepared, a, b), a, b)
         return result
     except (UnsupportedError, NoDeviceError, DtypeError):
         if request.fallback == "numpy" and _on_host(a, b, c, out):
@@ -370,13 +370,16 @@ def _multiply(request, a, b, c, out, plain=False):
         raise
 
 
-def _recipe(prepared):
+def _recipe(prepared, a, b):
     """What a product of host arrays found out, for the next one like it; None if it depends on
-    where the arrays are.
+    where the arrays are, or was found out about a copy of one, which has other strides.
     """
     plan = prepared.route.executable.plan
     host = isinstance(prepared.memory, HostMemory) and prepared.device.has_host_memory
     if not host or prepared.problem.k == 0 or plan.variant.alignment_classes != (1,):
+        return None
+    bound = prepared.bound
+    if any(name in bound and bound[name].array is not x for name, x in (("a", a), ("b", b))):
         return None
     target = prepared.target
     return Recipe(

@@ -1,5 +1,7 @@
 """Repeated products: the short way gives what the long way gives, or stands aside."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -120,3 +122,44 @@ def test_a_prepared_product_repeats_and_refuses_other_forms(rng):
         plan(a[:5], b)
     scaled = clmatmul.MatMul(a, b, alpha=2)
     assert np.array_equal(scaled(c, d), 2 * (c @ d))
+    nothing = clmatmul.MatMul(a, b, alpha=0)
+    assert np.array_equal(nothing(np.full_like(c, np.nan), d), np.zeros((6, 4), "f4"))
+
+
+def test_what_is_copied_for_its_strides_is_not_remembered(rng, device):
+    """complex64 elements 12 bytes apart: aligned, as NumPy has it, but no whole elements apart."""
+    records = np.zeros((4, 5), np.dtype([("z", "c8"), ("other", "f4")]))
+    records["z"] = rng.integers(-4, 5, (4, 5)) + 1j * rng.integers(-4, 5, (4, 5))
+    a, b = records["z"], rng.integers(-4, 5, (5, 3)).astype("c8")
+    assert a.flags.aligned and a.strides[1] == 12
+    expected = a @ b
+    assert all(np.array_equal(clmatmul.matmul(a, b), expected) for _ in range(3))
+    assert np.array_equal(clmatmul.matmul(b.T, a.T), expected.T)
+    assert np.array_equal(clmatmul.matmul(b.T, a.T), expected.T)
+    assert repeats.recall(device, a, b) is None
+    plan = clmatmul.MatMul(a, b)
+    assert np.array_equal(plan(a, b), expected)
+
+
+def test_what_is_copied_because_it_overlaps_is_not_remembered(rng, device):
+    """Views of one memory half an element apart; later ones of the same form are apart."""
+    memory = rng.integers(-4, 5, 201).astype("f4")
+    x = memory[:200].view("c8").reshape(10, 10)[:, ::2]
+    y = memory[1:].view("c8").reshape(10, 10)[:5, ::2]
+    expected = x @ y
+    assert all(np.array_equal(clmatmul.matmul(x, y), expected) for _ in range(2))
+    wide = (rng.integers(-4, 5, (2, 10, 10)) + 1j).astype("c8")
+    c, d = wide[0][:, ::2], wide[1][:5, ::2]
+    assert c.strides == x.strides and d.strides == y.strides
+    assert np.array_equal(clmatmul.matmul(c, d), c @ d)
+
+
+def test_what_is_copied_for_its_size_is_not_remembered(rng, device, monkeypatch):
+    """An operand whose span is more than one allocation may have is packed."""
+    if not device.has_host_memory:
+        pytest.skip("operands are copied in any case")
+    small = replace(device.profile, max_alloc_bytes=4096)
+    monkeypatch.setitem(device.__dict__, "profile", small)
+    wide = rng.integers(-4, 5, (8, 1000)).astype("f4")
+    a, b = wide[:, ::200], rng.integers(-4, 5, (5, 3)).astype("f4")
+    assert all(np.array_equal(clmatmul.matmul(a, b), a @ b) for _ in range(3))
