@@ -15,13 +15,11 @@ from clmatmul import device as devices
 from clmatmul.api import MatMul
 from clmatmul.element_types import numpy_dtype, product_type
 from clmatmul.errors import VerificationError
-from clmatmul.measure import interleave
+from clmatmul.measure import BLAS_IDLE_SECONDS, interleave
 from clmatmul.trial import Sample, run_case
 from clmatmul.walk import find_route
 
-# OpenBLAS's threads spin after a call. At 30 or 45 ms they still held the second of two cores, and
-# kernels of a millisecond looked half as fast as they are (512: 0.53 of NumPy, against 1.00).
-_PAUSE_SECONDS = 0.25
+_PAUSE_SECONDS = BLAS_IDLE_SECONDS
 _TURN_NS = 1e7  # calls are repeated until a turn lasts this long, at least twice
 _MOST_CALLS = 1000  # a turn
 _LONG_NS = 3e8  # one call of this length is a turn

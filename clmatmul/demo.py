@@ -20,7 +20,7 @@ from clmatmul.choose import choose
 from clmatmul.database import TuningDatabase
 from clmatmul.errors import BuildError, ConfigError, LaunchError, VerificationError
 from clmatmul.matrix_files import read_matrix
-from clmatmul.measure import compare, interleave
+from clmatmul.measure import BLAS_IDLE_SECONDS, compare, interleave
 from clmatmul.selection import resolve
 from clmatmul.tune import tune
 from clmatmul.tune.progress import Progress, summary
@@ -33,7 +33,6 @@ ATTRIBUTION = (
 _COMPONENTS = 8
 _ROUNDS = 15
 _TIMED_SECONDS = 10
-_PAUSE_SECONDS = 0.02  # a BLAS keeps its threads busy for a moment after its work
 
 
 @dataclass(frozen=True)
@@ -250,7 +249,7 @@ def _race(contestants, gram):
     times = interleave(
         [partial(timed, x.product) for x in contestants],
         _ROUNDS,
-        pause_seconds=_PAUSE_SECONDS,
+        pause_seconds=BLAS_IDLE_SECONDS,
         max_seconds=_TIMED_SECONDS,
     )
     return tuple(

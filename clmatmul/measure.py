@@ -173,6 +173,12 @@ def rotation(bytes_per_set, cache_bytes, limit_bytes):
 # ---- comparing ------------------------------------------------------------------------------
 
 
+# How long a BLAS's threads spin after a call and hold cores that the next contestant needs. With
+# OpenBLAS 30 and 45 ms were too short: kernels of a millisecond looked half as fast as
+# they are on two cores (512: 0.53 of NumPy, against 1.00).
+BLAS_IDLE_SECONDS = 0.25
+
+
 def interleave(contestants, rounds, *, pause_seconds=0.0, max_seconds=math.inf, min_rounds=5):
     """Run each contestant once a round, in reversed order every other round.
 
