@@ -49,10 +49,8 @@ WORKSPACE_TYPES = {"partial": "vec_t"}
 
 
 def derive(config, kind, profile):
-    storage = {"float32": "float", "float64": "double", "int32": "int", "uint32": "uint",
-               "int64": "long", "uint64": "ulong"}
     return dict(
-        derive_micro(config, kind, profile), b_storage=storage[kind.b.dtype], local_bytes=0
+        derive_micro(config, kind, profile), b_storage=STORAGE[kind.b.dtype], local_bytes=0
     )
 
 

@@ -37,16 +37,13 @@ WORKSPACE_TYPES = {"partial": "acc_t"}
 
 
 def derive(config, kind, profile):
-    storage = {"float32": "float", "float64": "double", "int32": "int", "uint32": "uint",
-               "int64": "long", "uint64": "ulong"}
-    wide = "avx512" in profile.device_version or profile.family == "intel-cpu"
     per_vector = max(config.vector_width * kind.compute_itemsize // 32, 1)
     sums = config.micro_m * config.micro_n * config.unroll
     return dict(
-        storage=storage[kind.b.dtype],
+        storage=STORAGE[kind.b.dtype],
         step=config.vector_width * config.unroll,
         vector_registers=(sums + config.micro_n) * per_vector,
-        register_file=64 if wide else 16,
+        register_file=registers_of(profile),
         planes=1,
         local_bytes=0,
     )

@@ -9,30 +9,38 @@ def ceil_div(x, y):
     return -(-x // y)
 
 
+# Element types that the kernels may read as vectors of accumulators, and their names in C.
+STORAGE = {"float32": "float", "float64": "double", "int32": "int", "uint32": "uint",
+           "int64": "long", "uint64": "ulong"}
+
+
+def registers_of(profile):
+    """How many registers of 32 bytes there are (AVX2: 16; AVX-512: 32 of 64 bytes)."""
+    wide = "avx512" in profile.device_version or profile.family == "intel-cpu"
+    return 64 if wide else 16
+
+
 def derive_micro(config, kind, profile):
     planes = 2 if kind.compute.startswith("complex") else 1
     scalar_bytes = kind.compute_itemsize // planes
-    # Registers of 32 bytes (AVX2: 16 of them; AVX-512: 32 of 64 bytes): all accumulators, and
-    # one term's vectors of B.
-    wide = "avx512" in profile.device_version or profile.family == "intel-cpu"
     per_vector = max(config.vector_width * scalar_bytes // 32, 1)
-    whole = ("float32", "float64", "int32", "uint32", "int64", "uint64")
     micro_n = config.vectors * config.vector_width
     return dict(
         planes=planes,
         micro_n=micro_n,
         a_step=config.micro_m * planes,
         b_step=micro_n * planes,
+        # all accumulators, and one term's vectors of B
         vector_registers=(config.micro_m + 1) * config.vectors * planes * per_vector,
-        register_file=64 if wide else 16,
+        register_file=registers_of(profile),
         # A line of B may be copied as it lies where it is stored as accumulators are.
         b_is_plain=(
             kind.b.order == "row" and planes == 1
-            and kind.b.dtype in whole and kind.b.dtype in (kind.compute, kind.compute[1:])
+            and kind.b.dtype in STORAGE and kind.b.dtype in (kind.compute, kind.compute[1:])
         ),
         # Whole vectors may be stored where the output holds accumulators as they are.
         vector_store=(
-            kind.out.dtype in whole
+            kind.out.dtype in STORAGE
             and kind.result == kind.out.dtype
             and kind.out.dtype in (kind.compute, kind.compute[1:])
             and kind.out.order == "row"
