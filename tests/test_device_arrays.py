@@ -11,7 +11,7 @@ import pytest
 from extra_variants import two_kernels
 
 import clmatmul
-from clmatmul import api, operands
+from clmatmul import calls, operands
 from clmatmul import device as devices
 
 __all__ = ["two_kernels"]
@@ -410,7 +410,7 @@ def test_a_device_that_disagrees(queue, device, monkeypatch, rng):
     class Other:
         cl_device, profile = "another", device.profile
 
-    monkeypatch.setattr(api, "resolve", lambda selector: Other)
+    monkeypatch.setattr(calls, "resolve", lambda selector: Other)
     with pytest.raises(clmatmul.DeviceError, match="disagrees with the arrays' queue"):
         clmatmul.matmul(a, a, device="another")
 

@@ -14,9 +14,9 @@ ORDER = [
     "errors", "element_types", "problem", "arrangement", "device_profile", "config", "templates",
     "variants", "space", "database", "choose", "plan", "reference", "cases", "device", "selection",
     "program_cache", "executable", "measure", "trial", "transfers", "containers", "operands",
-    "packed", "repeats", "walk", "explanation", "api", "views", "products", "contraction", "array",
-    "array_api", "packing", "matrix_*", "self_check", "tune.*", "bench_*", "bench", "experiment",
-    "demo", "walkthrough*", "cli.*", "tune.__main__", "__main__",
+    "packed", "repeats", "walk", "request", "host_product", "calls", "explanation", "api", "views",
+    "products", "contraction", "array", "array_api", "packing", "matrix_*", "self_check", "tune.*",
+    "bench_*", "bench", "experiment", "demo", "walkthrough*", "cli.*", "tune.__main__", "__main__",
 ]  # fmt: skip
 # What each of these may be imported by; everything else imports them from nowhere.
 OWNERS = {"pyopencl": {"device"}, "mako": {"templates"}}

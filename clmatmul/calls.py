@@ -1,0 +1,296 @@
+"""From arguments to a launch: operands to the device, problem, route, and the result back."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from clmatmul import device as devices
+from clmatmul.arrangement import arrange
+from clmatmul.choose import check_device
+from clmatmul.element_types import COMPUTE_TYPES, element_type
+from clmatmul.errors import ArgumentError, DtypeError, NoDeviceError, ShapeError, UnsupportedError
+from clmatmul.host_product import numpy_product
+from clmatmul.operands import (
+    HOST_ONLY,
+    DeviceMemory,
+    HostMemory,
+    common_queue,
+    host_array,
+    plain_array,
+    refuse_byte_order,
+    refuse_mask,
+)
+from clmatmul.packed import Packed
+from clmatmul.problem import ArrayView, Problem, scalar_class
+from clmatmul.repeats import Recipe, follow, recall, remember
+from clmatmul.request import (
+    Request,
+    check_output,
+    checked_scalar,
+    epilogue_arrays,
+    output_order,
+    product_dtypes,
+)
+from clmatmul.selection import resolve
+from clmatmul.trial import kernel_scalar
+from clmatmul.walk import find_route
+
+
+@dataclass
+class PreparedCall:
+    """A call with everything decided; `run` launches it and returns the result."""
+
+    device: object
+    problem: Problem | None
+    route: object
+    memory: object
+    bound: dict
+    target: object  # what the kernel writes
+    out: object  # what the caller gave, or None
+    scalars: dict
+    wait_for: list
+    vector_product: bool = False
+    packed: dict = field(default_factory=dict)  # which operands are Packed
+
+    def run(self, workspace=None):
+        if self.route is None:  # no element to compute
+            return self.out if self.out is not None else _face(self.target, self.vector_product)
+        operands = {name: x.operand for name, x in self.bound.items()}
+        if self.problem.swapped and "a" in operands:
+            operands["a"], operands["b"] = operands["b"], operands["a"]
+        workspace, parts = dict(workspace or {}), []
+        for name, packed in self.packed.items():
+            name = _in_plan(name, self.problem)
+            found = packed.panels(self.route.executable, name, self.memory.queue)
+            if found is not None:
+                part, workspace[found[0].workspace], event = found
+                parts.append(part)
+                self.wait_for.append(event)
+        if isinstance(self.memory, HostMemory):
+            event, keep = self.route.executable(
+                self.memory.queue, operands, self.scalars, self.wait_for, workspace, prepared=parts
+            )
+            result = self.memory.finish(event, self.bound)
+            del keep
+            return result if self.out is not None else _face(result, self.vector_product)
+        event, keep = self.route.executable(
+            self.memory.queue, operands, self.scalars, [*self.memory.wait_for, *self.wait_for],
+            workspace, self.memory.allocate, prepared=parts,
+        )  # fmt: skip
+        self.memory.finish(event, (keep, self.bound))
+        if self.out is not None and self.out is not self.target:
+            return _copy_on_device(self.target, self.out, self.memory.queue)
+        return self.target
+
+
+def multiply(request, a, b, c, out, plain=False):
+    if _on_host(a, b, c, out):
+        a, b = plain_array(a, "the first operand"), plain_array(b, "the second operand")
+        if request.beta != 0:
+            refuse_mask(c, "c")
+        if a.dtype.char in HOST_ONLY or b.dtype.char in HOST_ONLY:
+            return numpy_product(request, a, b, c, out)
+    try:
+        prepared = prepare(request, a, b, c, out)
+        result = prepared.run()
+        if plain and out is None and prepared.route is not None:
+            remember(recipe_of(prepared, a, b), a, b)
+        return result
+    except (UnsupportedError, NoDeviceError, DtypeError):
+        if request.fallback == "numpy" and _on_host(a, b, c, out):
+            return numpy_product(request, a, b, c, out)
+        raise
+
+
+def repeat(a, b, out, device):
+    """The product if one like it was computed before, else None."""
+    if type(a) is not np.ndarray or type(b) is not np.ndarray:
+        return None
+    opened = resolve(device)
+    recipe = recall(opened, a, b)
+    return None if recipe is None else follow(recipe, a, b, out)
+
+
+def recipe_of(prepared, a, b):
+    """What a product of host arrays found out, for the next one like it; None if it depends on
+    where the arrays are, or was found out about a copy of one, which has other strides.
+    """
+    plan = prepared.route.executable.plan
+    host = isinstance(prepared.memory, HostMemory) and prepared.device.has_host_memory
+    if not host or prepared.problem.k == 0 or plan.variant.alignment_classes != (1,):
+        return None
+    bound = prepared.bound
+    if any(name in bound and bound[name].array is not x for name, x in (("a", a), ("b", b))):
+        return None
+    target = prepared.target
+    return Recipe(
+        device=prepared.device,
+        executable=prepared.route.executable,
+        scalars=prepared.scalars,
+        shape=target.shape,
+        dtype=target.dtype,
+        order="C",
+        swapped=prepared.problem.swapped,
+        is_scalar=prepared.vector_product,
+    )
+
+
+def prepare(request, a, b, c, out, as_scale=False):
+    """Read shapes and dtypes, bring operands to the device, and find the route."""
+    fused = epilogue_arrays(request.epilogue)
+    given = [x for x in (a, b, c, out, *fused.values()) if devices.is_device_array(x)]
+    packed = {name: x for name, x in (("a", a), ("b", b)) if isinstance(x, Packed)}
+    device, memory = _memory(request, given, [x.array for x in packed.values()])
+    arrays = {"a": a, "b": b, **fused, **{name: x.array for name, x in packed.items()}}
+    if c is not None and request.beta != 0 or as_scale:
+        arrays["c"] = c
+    elif request.beta != 0:
+        raise ArgumentError(f"beta={request.beta!r} needs c, the matrix that it multiplies")
+    names = {"a": "the first operand", "b": "the second operand"}
+    for name, x in arrays.items():
+        if devices.is_device_array(x):
+            refuse_byte_order(x, names.get(name, name))
+        else:
+            arrays[name] = host_array(x, names.get(name, name))
+    if out is not None:
+        check_output(out, bool(given))
+
+    product, result = product_dtypes(request, arrays, out)
+    arrangement = arrange(
+        tuple(arrays["a"].shape), tuple(arrays["b"].shape),
+        transpose_a=bool(request.transpose_a), transpose_b=bool(request.transpose_b),
+        axes=request.axes, out_shape=_out_shape(out, arrays, as_scale),
+    )  # fmt: skip
+    shape = tuple(arrays["c"].shape) if as_scale else arrangement.shape
+    if as_scale and out is not None and tuple(out.shape) != shape:
+        raise ShapeError(f"out has shape {tuple(out.shape)}, and the array {shape}")
+    compute = COMPUTE_TYPES[element_type(product).compute]
+    alpha, beta = (checked_scalar(x, getattr(request, x), compute) for x in ("alpha", "beta"))
+
+    inputs = [x for name, x in arrays.items() if name not in ("c", *packed) and x.size]
+    order = output_order(request.order, arrays["a"], arrays["b"])
+    target = memory.output(shape, result, order, out, inputs, arrays.get("c"))
+    vector = arrangement.a_is_vector and arrangement.b_is_vector
+    prepared = PreparedCall(
+        device, None, None, memory, {}, target, out, {}, list(request.wait_for or ()), vector
+    )
+    if target.size == 0:
+        return prepared
+
+    read = {name: x for name, x in arrays.items() if x.size and not _unread(name, alpha)}
+    kept = {name: packed[name].bound() for name in packed if name in read}
+    bound = memory.bind({**{x: read[x] for x in read if x not in kept}, "out": target})
+    for name, (operand, events) in kept.items():
+        bound[name] = operand
+        prepared.wait_for += events
+    prepared.packed = {name: packed[name] for name in kept}
+    views = {
+        name: bound[name].view if name in bound else ArrayView.of(x, 0)
+        for name, x in [*arrays.items(), ("out", target)]
+    }
+    views = _arranged(views, arrangement, as_scale)
+    activation = request.epilogue.activation if request.epilogue else None
+    problem = Problem.from_arrays(
+        views["a"], views["b"], views["out"], c=views.get("c"),
+        alpha=scalar_class(alpha),
+        # scale: 0 times infinity is NaN there, so a zero is no reason to leave the array unread
+        beta="general" if as_scale and beta == 0 else scalar_class(beta),
+        epilogue={**{x: views[x] for x in fused}, "activation": activation},
+        result=np.dtype(product).name,
+        accumulate=request.accumulate,
+        conjugate_a=request.transpose_a == "C",
+        conjugate_b=request.transpose_b == "C",
+        reproducible=bool(request.reproducible),
+    )  # fmt: skip
+    check_device(problem, device.profile)
+    prepared.problem = problem
+    prepared.bound = bound
+    names = tuple(sorted(_in_plan(name, problem) for name in prepared.packed))
+    prepared.route = find_route(device, problem, request.config, request.memory_limit, names)
+    argument = COMPUTE_TYPES[problem.compute]
+    prepared.scalars = {
+        "alpha": kernel_scalar(alpha, argument), "beta": kernel_scalar(beta, argument),
+    }  # fmt: skip
+    return prepared
+
+
+def _copy_on_device(source, out, queue):
+    """out[...] = source, as a product with nothing to sum up: out = 0 + 1 * source."""
+    dtype = out.dtype
+    request = Request(beta=1, queue=queue, dtype=dtype)
+    rows = (1,) * max(0, 2 - len(out.shape)) + tuple(out.shape)
+    nothing_a = np.empty(rows[:-1] + (0,), dtype)
+    nothing_b = np.empty(rows[:-2] + (0, rows[-1]), dtype)
+    return prepare(request, nothing_a, nothing_b, source, out, as_scale=True).run()
+
+
+def _memory(request, given, packed):
+    """The open device and the kind of memory for a call.
+
+    given: its pyopencl arrays; packed: those that are held in Packed operands.
+    """
+    asked = None if request.device is None else resolve(request.device)
+    if given or packed:
+        queue = common_queue([*given, *packed], request.queue, asked)
+    if given:
+        device = devices.device_of_queue(queue)
+        device.check_process()
+        allocator = next((x.allocator for x in given if x.allocator is not None), None)
+        return device, DeviceMemory(device, queue, allocator, request.wait_for)
+    if packed and request.queue is None:
+        device = devices.device_of_queue(queue)
+        device.check_process()
+        return device, HostMemory(device)
+    if request.queue is not None:
+        devices.check_queue(request.queue)
+        device = devices.device_of_queue(request.queue)
+        memory = HostMemory(device)
+        memory.queue = request.queue
+        return device, memory
+    device = asked or resolve()
+    return device, HostMemory(device)
+
+
+def _arranged(views, arrangement, as_scale):
+    """Each view as (batch…, rows, columns)."""
+    arranged = dict(views)
+    if as_scale:
+        for name in ("c", "out"):
+            view = views[name]
+            while len(view.shape) < 2:
+                view = view.expanded(0)
+            arranged[name] = view
+        return arranged
+    arranged["a"] = arrangement.a(views["a"])
+    arranged["b"] = arrangement.b(views["b"])
+    arranged["out"] = arrangement.out(views["out"])
+    for name in ("c", "bias", "residual"):
+        # What broadcasts to the result takes part with the result's own dimensions.
+        if name in views:
+            whole = views[name].broadcast_to(arrangement.shape, name)
+            arranged[name] = arrangement.out(whole)
+    return arranged
+
+
+def _in_plan(name, problem):
+    """What operand a or b is called in the plan: they change places for some outputs."""
+    return {"a": "b", "b": "a"}[name] if problem.swapped else name
+
+
+def _unread(name, alpha):
+    return name in ("a", "b") and alpha == 0
+
+
+def _out_shape(out, arrays, as_scale):
+    return None if out is None or as_scale else tuple(out.shape)
+
+
+def _on_host(*arrays):
+    return not any(devices.is_device_array(x) or isinstance(x, Packed) for x in arrays)
+
+
+def _face(result, vector_product):
+    """NumPy gives a scalar for the product of two vectors."""
+    if vector_product and isinstance(result, np.ndarray):
+        return result[()]
+    return result
