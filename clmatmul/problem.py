@@ -19,176 +19,13 @@ from functools import cached_property
 
 import numpy as np
 
-from clmatmul.element_types import COMPUTE_TYPES, ELEMENT_TYPES, accumulator, element_type
-from clmatmul.errors import ArgumentError, DtypeError, ShapeError
+from clmatmul.array_view import MAX_ALIGNMENT, ArrayView, Operand, OperandKind
+from clmatmul.element_types import COMPUTE_TYPES, ELEMENT_TYPES, accumulator
+from clmatmul.epilogue import ACTIVATIONS, EPILOGUE_OPERANDS, Epilogue, EpilogueSpec
+from clmatmul.errors import DtypeError, ShapeError
 
-ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
-MAX_ALIGNMENT = 64  # bytes; no OpenCL vector is wider than 128, no cache line counted here wider
 _WIDE_BYTES = 2**31  # an offset that reaches this needs 64-bit indices
 _WIDE_COUNT = 2**30  # a loop counter may run a tile past its end
-
-
-@dataclass(frozen=True)
-class ArrayView:
-    """How an array lies in memory: shape, strides and offset in elements, alignment in bytes."""
-
-    dtype: str
-    shape: tuple
-    strides: tuple
-    offset: int = 0
-    alignment: int = 1
-
-    @classmethod
-    def of(cls, array, offset=None, alignment=None):
-        """Describe a numpy.ndarray or pyopencl.array.Array (anything with their attributes).
-
-        `offset` in elements from the start of the memory, `alignment` of its first byte.
-        DtypeError if a stride is no whole number of elements.
-        """
-        kind = element_type(array.dtype)
-        size = kind.itemsize
-        if offset is None:
-            byte_offset = getattr(array, "offset", 0)
-            if byte_offset % size:
-                raise DtypeError(
-                    f"an offset of {byte_offset} bytes is no multiple of the {size} bytes of "
-                    f"{kind.name}; copy the array first"
-                )
-            offset = byte_offset // size
-        if alignment is None:
-            alignment = MAX_ALIGNMENT
-        strides = []
-        for extent, stride in zip(array.shape, array.strides, strict=True):
-            if extent <= 1:
-                stride = 0  # never multiplied with anything but 0
-            elif stride % size:
-                raise DtypeError(
-                    f"a stride of {stride} bytes is no multiple of the {size} bytes of "
-                    f"{kind.name}; copy the array first"
-                )
-            strides.append(stride // size)
-        return cls(kind.name, tuple(map(int, array.shape)), tuple(strides), int(offset), alignment)
-
-    def permuted(self, order):
-        """The dimensions in another order, as numpy.transpose."""
-        return replace(
-            self,
-            shape=tuple(self.shape[i] for i in order),
-            strides=tuple(self.strides[i] for i in order),
-        )
-
-    def transposed(self):
-        """The last two dimensions swapped."""
-        n = len(self.shape)
-        return self.permuted((*range(n - 2), n - 1, n - 2))
-
-    def expanded(self, position):
-        """With a new dimension of one element at `position`."""
-        shape, strides = list(self.shape), list(self.strides)
-        shape.insert(position, 1)
-        strides.insert(position, 0)
-        return replace(self, shape=tuple(shape), strides=tuple(strides))
-
-    def broadcast_to(self, shape, what="array"):
-        """The same memory seen with `shape`; repeated dimensions get stride 0."""
-        extra = len(shape) - len(self.shape)
-        strides = [0] * extra
-        fits = extra >= 0
-        for have, want, stride in zip(
-            self.shape, shape[max(extra, 0) :], self.strides, strict=False
-        ):
-            fits = fits and have in (1, want)
-            strides.append(stride if have == want else 0)
-        if not fits:
-            raise ShapeError(
-                f"{what} of shape {self.shape} does not broadcast to {tuple(shape)}: each "
-                "dimension must be 1 or equal, counted from the last"
-            )
-        return replace(self, shape=tuple(shape), strides=tuple(strides))
-
-
-@dataclass(frozen=True)
-class Operand:
-    """One matrix of a problem: dtype, strides in elements, alignment in bytes.
-
-    `alignment` is the largest power of two, at most 64, that divides the address of every row
-    (or column) start, so a kernel may read vectors of that many bytes.
-    """
-
-    dtype: str
-    row_stride: int
-    col_stride: int
-    batch_strides: tuple = ()
-    alignment: int = 1
-    conjugate: bool = False
-
-    @property
-    def order(self):
-        """row (elements of a row are neighbours), column, or strided (neither)."""
-        if self.col_stride == 1:
-            return "row"
-        return "column" if self.row_stride == 1 else "strided"
-
-
-@dataclass(frozen=True)
-class OperandKind:
-    """What a kernel's text may know of A, B or the output."""
-
-    dtype: str
-    order: str
-    alignment: int
-    conjugate: bool = False
-
-    def __str__(self):
-        conj = "*" if self.conjugate else ""
-        return f"{self.dtype}{conj}:{self.order}"
-
-
-@dataclass(frozen=True)
-class EpilogueSpec:
-    """What is fused behind the product: layouts of the arrays taking part, not the arrays."""
-
-    bias: Operand | None = None
-    residual: Operand | None = None
-    row_scale: Operand | None = None
-    col_scale: Operand | None = None
-    activation: str = "none"
-
-    def operands(self):
-        """(name, Operand) of each array that takes part, in a fixed order."""
-        for name in EPILOGUE_OPERANDS:
-            operand = getattr(self, name)
-            if operand is not None:
-                yield name, operand
-
-
-EPILOGUE_OPERANDS = ("bias", "residual", "row_scale", "col_scale")
-
-
-@dataclass(frozen=True, eq=False)
-class Epilogue:
-    """Work done on each element of the product before its one rounding; every part is optional.
-
-    bias: array, added before the activation; broadcasts to the output (shape (n,) is along the
-        last axis, (m, 1) along rows).
-    residual: array, added after the activation; broadcasts to the output.
-    activation: none, relu, gelu (exact, with erf), gelu_tanh, silu, sigmoid or tanh.
-    row_scale, col_scale: factors of alpha*A@B, shapes (…, m) and (…, n).
-    dtype: the output's dtype, if it is to differ from the product's.
-    """
-
-    bias: object = None
-    residual: object = None
-    activation: str | None = None
-    row_scale: object = None
-    col_scale: object = None
-    dtype: object = None
-
-    def __post_init__(self):
-        if (self.activation or "none") not in ACTIVATIONS:
-            raise ArgumentError(
-                f"activation={self.activation!r} is unknown; allowed are {', '.join(ACTIVATIONS)}"
-            )
 
 
 @dataclass(frozen=True)
@@ -585,3 +422,9 @@ def _needs_wide_index(views, counts):
         if (reach + 1) * max(ELEMENT_TYPES[view.dtype].itemsize, 2) >= _WIDE_BYTES:
             return True
     return False
+
+
+__all__ = [
+    "ACTIVATIONS", "EPILOGUE_OPERANDS", "MAX_ALIGNMENT", "ArrayView", "Epilogue", "EpilogueSpec",
+    "Operand", "OperandKind", "Problem", "ProblemKind", "raise_mismatch", "scalar_class",
+]  # fmt: skip

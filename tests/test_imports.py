@@ -11,7 +11,8 @@ import clmatmul
 
 PACKAGE = Path(clmatmul.__file__).parent
 ORDER = [
-    "errors", "element_types", "problem", "arrangement", "device_profile", "config", "templates",
+    "errors", "element_types", "array_view", "epilogue", "problem", "arrangement",
+    "device_profile", "config", "templates",
     "variants", "space", "database", "choose", "plan", "reference", "cases", "device", "selection",
     "program_cache", "executable", "measure", "trial", "transfers", "containers", "operands",
     "packed", "repeats", "walk", "request", "host_product", "calls", "explanation", "api", "views",
