@@ -1,9 +1,11 @@
 """tools/install_runtimes and tools/conformance: their pure parts, and runs without OpenCL."""
 
+import gc
 import json
 import os
 import signal
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ TOOLS = Path(__file__).resolve().parent.parent / "tools"
 sys.path.insert(0, str(TOOLS))
 
 import conformance_matrix as matrix  # noqa: E402
+import conformance_plugin  # noqa: E402
 import conformance_run  # noqa: E402
 import runtimes  # noqa: E402
 import runtimes_install  # noqa: E402
@@ -456,6 +459,54 @@ def test_other_families_end_at_once(tmp_path):
     tests, problems = run_sample(tmp_path, families=("edges",))
     assert problems == []
     assert set(tests) == {"test_edges[naive]", "test_edges[tiled]", "test_other"}
+
+
+def test_few_tests_share_a_process(tmp_path):
+    """Each test runs once, in its order, and a crash takes nothing from the others."""
+    tests, problems = run_sample(tmp_path, extra=("--conformance-most=2",))
+    assert problems == ["crashed with SIGABRT in test_sample.py::test_abort"]
+    assert list(tests) == [
+        "test_edges[naive]", "test_edges[tiled]", "test_abort", "test_log", "test_other",
+    ]  # fmt: skip
+    events = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert [event["tests"] for event in events if event["event"] == "left"] == [3, 1]
+    starts = [event["test"] for event in events if event["event"] == "start"]
+    assert len(starts) == len(set(starts)) == 5
+
+
+def test_the_simulator_runs_few_tests_in_a_process():
+    suite = conformance_run.Suite()
+    shared = f"--conformance-most={conformance_run.SIMULATED_TESTS}"
+    assert shared in suite.command("records", True)
+    assert shared not in suite.command("records", False)
+
+
+def test_memory_under_the_simulator_is_new_and_kept():
+    """Its shadow of a buffer is that of the buffer that lay there before."""
+
+    class Buffer:
+        pass
+
+    class Device:
+        def allocate(self, size):
+            return Buffer()
+
+        def upload(self, memory):
+            return Buffer()
+
+        def wrap(self, address, size, writable):
+            return Buffer()
+
+        def scratch(self, queue, name, size):
+            return None
+
+    conformance_plugin.keep_buffers(Device)
+    device = Device()
+    made = [weakref.ref(device.allocate(4)), weakref.ref(device.upload(b"")),
+            weakref.ref(device.wrap(0, 4, True)), weakref.ref(device.scratch(None, "x", 4)),
+            weakref.ref(device.scratch(None, "x", 4))]  # fmt: skip
+    gc.collect()
+    assert len({id(x()) for x in made}) == 5 and all(isinstance(x(), Buffer) for x in made)
 
 
 def test_a_run_that_selects_nothing_is_a_problem(tmp_path):

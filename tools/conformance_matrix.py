@@ -112,6 +112,12 @@ def results(lines, findings=()):
     return tuple(result for result in found if result is not None), crashed
 
 
+def tests_left(lines):
+    """How many tests the process that wrote these JSON lines left to others."""
+    events = map(json.loads, lines)
+    return sum(event["tests"] for event in events if event["event"] == "left")
+
+
 def _unfinished(events):
     kinds = {event["event"] for event in events}
     return "start" in kinds and "finish" not in kinds

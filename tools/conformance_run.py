@@ -23,6 +23,7 @@ from runtimes import IMPLEMENTATIONS, TOOLS, UnavailableError
 ROOT = TOOLS.parent
 PAGE = ROOT / "docs" / "conformance.md"
 MOST_RESTARTS = 5
+SIMULATED_TESTS = 30  # that share a process: all their buffers live as long as it does
 LINES_SHOWN = 30
 PYTEST_STATUSES = {2: "interrupted", 3: "internal error", 4: "wrong usage"}
 
@@ -47,11 +48,12 @@ class Suite:
         """The command line of one run."""
         # Written with "=": pytest would take a separate word that is a path for a place of tests.
         families = [f"--conformance-families={','.join(self.families)}"] * bool(self.families)
+        most = [f"--conformance-most={SIMULATED_TESTS}"] * simulator
         return [
             sys.executable, "-m", "pytest", *self.tests, "-m", self.marker(simulator), "-q",
             "-p", "conformance_plugin", "-p", "no:cacheprovider",
             "--continue-on-collection-errors", f"--conformance-records={records}",
-            *families, *self.extra,
+            *families, *most, *self.extra,
         ]  # fmt: skip
 
 
@@ -110,7 +112,7 @@ def run_target(target, suite):
 
 
 def run_tests(target, suite, environment, scratch):
-    """(results, problems) of all attempts: after a crash the rest is run in a new process."""
+    """(results, problems) of all processes: one ends after a crash, or after its share."""
     records = scratch / "records.jsonl"
     output = (suite.logs or scratch) / f"{target.name}.log"
     output.write_bytes(b"")
@@ -119,21 +121,25 @@ def run_tests(target, suite, environment, scratch):
     environment["PYTHONPATH"] = os.pathsep.join([str(TOOLS), *inherited])
     command = suite.command(records, target.simulator)
     deadline = time.monotonic() + suite.seconds
-    tests, problems, known = (), [], -1
+    problems, crashes = [], 0
     with SimulatorLog(environment.get("OCLGRIND_LOG")) as log:
-        for _ in range(MOST_RESTARTS + 1):
+        while True:
+            known = lines_of(records)
             status = run_once(command, environment, output, deadline - time.monotonic())
-            lines = records.read_text(encoding="utf-8").splitlines() if records.exists() else []
-            crashed = matrix.results(lines)[1]
+            lines = lines_of(records)
             if status in (0, 1, 5):
+                if matrix.tests_left(lines[len(known) :]):
+                    continue
                 break
+            crashed = matrix.results(lines)[1]
             problems.append(failure(status, crashed, suite.seconds, output))
-            if status is None or status > 0 or len(lines) == known:
+            if status is None or status > 0 or len(lines) == len(known):
                 break
-            known = len(lines)
+            crashes += 1
+            if crashes > MOST_RESTARTS:
+                problems.append(f"given up after {MOST_RESTARTS} restarts; tests are missing")
+                break
             progress(f"{target.name}: {problems[-1]}; going on with the tests after it")
-        else:
-            problems.append(f"given up after {MOST_RESTARTS} restarts; tests are missing")
     findings = matrix.findings_by_test(log.text)
     tests = matrix.results(lines, findings)[0]
     if "" in findings:
@@ -144,6 +150,11 @@ def run_tests(target, suite, environment, scratch):
     if problems or any(item.outcome == "failed" for item in tests):
         progress(f"{target.name}: the end of pytest's output:\n{tail(output)}")
     return tests, problems
+
+
+def lines_of(file):
+    """The lines of a text file; none if it does not exist."""
+    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
 
 
 class SimulatorLog:
