@@ -33,6 +33,7 @@ from clmatmul.errors import (
     VerificationError,
 )
 from clmatmul.packing import pack
+from clmatmul.precision import use_precision
 from clmatmul.problem import Epilogue
 from clmatmul.products import (
     dot,
@@ -60,5 +61,5 @@ __all__ = [
     "TemplateError", "TileConfig", "UnsupportedError", "VerificationError", "array_api",
     "count_transfers", "default_device", "devices", "dot", "einsum", "explain", "gemm", "matmul",
     "matrix_transpose", "matvec", "multi_dot", "pack", "scale", "selfcheck", "tensordot",
-    "transpose", "use_device", "vdot", "vecdot", "vecmat",
+    "transpose", "use_device", "use_precision", "vdot", "vecdot", "vecmat",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from clmatmul.containers import carried, takes_containers
 from clmatmul.errors import ArgumentError, DtypeError, ShapeError
 from clmatmul.explanation import explain_problem, plain_problem
 from clmatmul.operands import host_array, single_output, workspace_parts, workspace_size
+from clmatmul.precision import default_precision
 from clmatmul.problem import Epilogue
 from clmatmul.repeats import follow, same_form, signature
 from clmatmul.request import Request
@@ -39,8 +40,9 @@ def matmul(
     are waited for, and the result's `.events` has the launch's. One of each: the device's side.
 
     out: array to fill and return; any strides, may overlap the inputs, batch may be larger.
-    axes, casting, order, dtype: as numpy.matmul. precision: 'highest' only. accumulate: a dtype
-    at least as wide as the default accumulator. reproducible: the same bits on every device.
+    axes, casting, order, dtype: as numpy.matmul. precision: how exactly at least: 'highest' (the
+    default, see `use_precision`), 'high', 'medium', or such as 'TF32_TF32_F32'. accumulate: a
+    dtype at least as wide as the default accumulator. reproducible: the same bits on every device.
     fallback: 'numpy' computes on the host what no device here can. epilogue: an `Epilogue`.
     memory_limit: bytes of device workspace. device: as `use_device`. queue: a pyopencl queue.
     wait_for: events to wait for.
@@ -52,6 +54,7 @@ def matmul(
         x is not None
         for x in (axes, dtype, precision, accumulate, epilogue, memory_limit, queue, wait_for)
     )  # fmt: skip
+    plain = plain and default_precision() == "highest"
     if plain and fallback is None:
         repeated = repeat(x1, x2, out, device)
         if repeated is not None:

@@ -21,6 +21,7 @@ from clmatmul.operands import (
     refuse_mask,
 )
 from clmatmul.packed import Packed
+from clmatmul.precision import read_precision
 from clmatmul.problem import ArrayView, Problem, scalar_class
 from clmatmul.repeats import Recipe, follow, recall, remember
 from clmatmul.request import (
@@ -28,6 +29,7 @@ from clmatmul.request import (
     check_output,
     checked_scalar,
     epilogue_arrays,
+    least_accumulator,
     output_order,
     product_dtypes,
 )
@@ -197,10 +199,11 @@ def prepare(request, a, b, c, out, as_scale=False):
         beta="general" if as_scale and beta == 0 else scalar_class(beta),
         epilogue={**{x: views[x] for x in fused}, "activation": activation},
         result=np.dtype(product).name,
-        accumulate=request.accumulate,
+        accumulate=least_accumulator(request, np.dtype(product)),
         conjugate_a=request.transpose_a == "C",
         conjugate_b=request.transpose_b == "C",
         reproducible=bool(request.reproducible),
+        precision=read_precision(request.precision).level,
     )  # fmt: skip
     check_device(problem, device.profile)
     prepared.problem = problem

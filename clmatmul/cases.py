@@ -218,6 +218,7 @@ def _problem(kind, m, n, k, batch, memory):
         result=kind.result,
         reproducible=kind.reproducible,
         wide_index=kind.index == "long",
+        precision=kind.precision,
     )
 
 

@@ -33,7 +33,8 @@ class ProblemKind:
     """A problem without its sizes, strides and scalars: all that a kernel's text may depend on.
 
     alpha and beta are classes (zero, one, general); c and the epilogue's entries are dtypes or
-    None; `index` is the OpenCL C type of indices (int or long).
+    None; `index` is the OpenCL C type of indices (int or long). `precision` is the least that a
+    kernel must do, one of precision.LEVELS.
     """
 
     a: OperandKind
@@ -52,6 +53,7 @@ class ProblemKind:
     reproducible: bool
     batch_rank: int
     index: str
+    precision: str = "highest"
 
     @property
     def layout(self):
@@ -65,7 +67,7 @@ class ProblemKind:
         parts = []
         for f in fields(self):
             value = getattr(self, f.name)
-            if value not in (None, False, "none"):
+            if value not in (None, False, "none", "highest"):
                 parts.append(f"{f.name}={value}")
         return " ".join(parts)
 
@@ -116,6 +118,7 @@ class Problem:
     reproducible: bool = False
     wide_index: bool = False
     swapped: bool = False
+    precision: str = "highest"
 
     @classmethod
     def from_arrays(
@@ -133,12 +136,14 @@ class Problem:
         conjugate_a=False,
         conjugate_b=False,
         reproducible=False,
+        precision="highest",
     ):
         """Describe alpha*A@B + … written to out; every array is an `ArrayView` of ≥ 2 dimensions.
 
         a: (…, m, k); b: (…, k, n); out, c: (…, m, n). Batch dimensions of a, b and c broadcast
         to out's. `epilogue` is a dict of ArrayViews (bias, residual, row_scale, col_scale) and
-        the activation's name. `result` is the product's dtype name before the output's.
+        the activation's name. `result` is the product's dtype name before the output's. `precision`
+        is one of precision.LEVELS.
         ShapeError, DtypeError.
         """
         m, k = a.shape[-2:]
@@ -205,6 +210,7 @@ class Problem:
             reproducible=reproducible,
             wide_index=_needs_wide_index(views, (m, n, k, math.prod(batch) * m * n)),
             swapped=swapped,
+            precision=_least_precision(precision, operands, compute),
         )
 
     @cached_property
@@ -235,6 +241,7 @@ class Problem:
             reproducible=self.reproducible,
             batch_rank=len(self.batch),
             index="long" if self.wide_index else "int",
+            precision=self.precision,
         )
 
     @property
@@ -306,6 +313,14 @@ def raise_mismatch(a, b):
         f"shapes {tuple(a)} and {tuple(b)} have no product: the first has {a[-1]} columns, the "
         f"second {b[-2] if len(b) > 1 else b[0]} rows, and these must be equal"
     )
+
+
+def _least_precision(precision, operands, compute):
+    """`precision` where it makes a difference, else the name that every kernel serves."""
+    differs = compute.name in ("float32", "complex64") and any(
+        ELEMENT_TYPES[operands[x].dtype].storage == "float" for x in ("a", "b")
+    )
+    return precision if differs else "highest"
 
 
 def _epilogue_view(name, view, batch, m, n):

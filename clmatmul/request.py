@@ -8,8 +8,9 @@ from clmatmul import device as devices
 from clmatmul.config import TileConfig
 from clmatmul.containers import carried
 from clmatmul.element_types import element_type, numpy_dtype, product_type
-from clmatmul.errors import ArgumentError, DtypeError, UnsupportedError
+from clmatmul.errors import ArgumentError, DtypeError
 from clmatmul.operands import refuse_byte_order
+from clmatmul.precision import default_precision, read_precision
 from clmatmul.problem import EPILOGUE_OPERANDS, Epilogue
 
 
@@ -46,11 +47,10 @@ class Request:
             value = getattr(self, name)
             if devices.is_device_array(value) or np.ndim(value):
                 raise ArgumentError(f"{name} must be a single number, not an array")
-        if self.precision not in (None, "highest"):
-            raise UnsupportedError(
-                f"precision={self.precision!r} is not available; None and 'highest' are: IEEE "
-                "arithmetic in the operands' type, 16-bit floats accumulated in float32"
-            )
+        if self.precision is None:
+            # now, so that a prepared product does not change with the block it is called in
+            object.__setattr__(self, "precision", default_precision())
+        read_precision(self.precision)
         if self.epilogue is not None and not isinstance(self.epilogue, Epilogue):
             raise ArgumentError(
                 f"epilogue={self.epilogue!r} is no clmatmul.Epilogue; write "
@@ -104,6 +104,15 @@ def product_dtypes(request, arrays, out):
             "(in NumPy's words: Cannot cast ufunc 'matmul' output)"
         )
     return product, result
+
+
+def least_accumulator(request, product):
+    """The dtype that the product must accumulate in at least, or None for its default."""
+    if request.accumulate is not None:
+        return request.accumulate
+    if read_precision(request.precision).accumulate == "float64":
+        return {"float32": "float64", "complex64": "complex128"}.get(product.name)
+    return None
 
 
 def checked_scalar(name, value, compute):

@@ -12,7 +12,10 @@ from types import SimpleNamespace
 from clmatmul import templates
 from clmatmul.config import TileConfig
 from clmatmul.errors import ConfigError, TemplateError
+from clmatmul.precision import LEVELS
 
+# What a kernel serves that computes as the operands' types have it: every precision.
+_PRECISIONS = LEVELS
 _REQUIRED = ("SUMMARY", "SOURCES", "PARAMETERS", "DEFAULT", "CONSTRAINTS", "derive", "launches")
 _NEGATED = {
     ast.LtE: ">", ast.Lt: ">=", ast.GtE: "<", ast.Gt: "<=", ast.Eq: "!=", ast.NotEq: "==",
@@ -166,7 +169,7 @@ def load_variant(name):
         name=name,
         summary=header["SUMMARY"],
         sources=tuple(header["SOURCES"]),
-        requires=tuple(Constraint(x, file) for x in header.get("REQUIRES", ())),
+        requires=tuple(Constraint(x, file) for x in _requirements(header)),
         parameters=parameters,
         runtime_parameters=runtime,
         default=default,
@@ -177,6 +180,12 @@ def load_variant(name):
         header=header,
         digest=templates.digest(name),
     )
+
+
+def _requirements(header):
+    """REQUIRES, with what the header's other names say about the kinds that it serves."""
+    precisions = tuple(header.get("PRECISIONS", _PRECISIONS))
+    return (*header.get("REQUIRES", ()), f"kind.precision in {precisions}")
 
 
 def all_variants():

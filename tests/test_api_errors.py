@@ -68,7 +68,7 @@ def read_only():
     (lambda: matmul(A, B, epilogue="relu"), "Argument", ["epilogue='relu'", "Epilogue("]),
     (lambda: matmul(A, B, queue="mine"), "Argument", ["queue='mine'"]),
     (lambda: matmul(A, B, axes=[(0, 1)]), "Argument", ["axes="]),
-    (lambda: matmul(A, B, precision="low"), "Unsupported", ["precision='low'", "'highest'"]),
+    (lambda: matmul(A, B, precision="low"), "Argument", ["precision='low'", "highest, high"]),
     (lambda: matmul(A, B, device="quantum"), "NoDevice", ["no device matches 'quantum'", "  0: "]),
 ])  # fmt: skip
 def test_bad_input(call, error, words):
