@@ -40,6 +40,7 @@ _OUTPUTS = {
     "bool": ("int32", "float32"),
 }
 _WIDER = {"float32": "float64", "complex64": "complex128", "uint32": "uint64"}
+_FLOATING = ("half", "bfloat", "float", "complex")
 _PARTS = ("bias", "residual", "row_scale", "col_scale")
 
 
@@ -260,7 +261,8 @@ def _data(rng, kind):
     choices = ["exact", "exact", "ids_a", "ids_b"]
     if COMPUTE_TYPES[kind.compute].kind in ("real", "complex"):
         choices.append("random")
-        if kind.activation == "none" and kind.alpha != "zero":
+        floating = all(ELEMENT_TYPES[x.dtype].kind in _FLOATING for x in (kind.a, kind.b))
+        if floating and kind.activation == "none" and kind.alpha != "zero":
             choices.append("special")
     return rng.choice(choices)
 

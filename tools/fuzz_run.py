@@ -17,6 +17,7 @@ import runtimes
 from conformance_run import commit, end_group, progress, signal_name
 
 TOOLS = Path(__file__).resolve().parent
+sys.path.insert(0, str(TOOLS.parent))  # clmatmul, installed or not
 SHARD = 500  # products that share a process and its programs
 SILENT_SECONDS = 240  # after which a product is taken to hang
 MOST_SIMPLER = 60  # products that are tried to make a failure smaller
