@@ -7,8 +7,10 @@ import numpy as np
 from clmatmul import device as devices
 from clmatmul.arrangement import arrange
 from clmatmul.choose import check_device
+from clmatmul.containers import carried
 from clmatmul.element_types import COMPUTE_TYPES, element_type
 from clmatmul.errors import ArgumentError, DtypeError, NoDeviceError, ShapeError, UnsupportedError
+from clmatmul.expression import read_expression
 from clmatmul.host_product import numpy_product
 from clmatmul.operands import (
     HOST_ONLY,
@@ -26,6 +28,7 @@ from clmatmul.problem import ArrayView, Problem, scalar_class
 from clmatmul.repeats import Recipe, follow, recall, remember
 from clmatmul.request import (
     Request,
+    check_auxiliary,
     check_output,
     checked_scalar,
     epilogue_arrays,
@@ -140,7 +143,8 @@ def recipe_of(prepared, a, b):
 def prepare(request, a, b, c, out, as_scale=False):
     """Read shapes and dtypes, bring operands to the device, and find the route."""
     fused = epilogue_arrays(request.epilogue)
-    given = [x for x in (a, b, c, out, *fused.values()) if devices.is_device_array(x)]
+    aux = None if request.epilogue is None else carried(request.epilogue.aux)
+    given = [x for x in (a, b, c, out, aux, *fused.values()) if devices.is_device_array(x)]
     packed = {name: x for name, x in (("a", a), ("b", b)) if isinstance(x, Packed)}
     device, memory = _memory(request, given, [x.array for x in packed.values()])
     arrays = {"a": a, "b": b, **fused, **{name: x.array for name, x in packed.items()}}
@@ -176,28 +180,32 @@ def prepare(request, a, b, c, out, as_scale=False):
     prepared = PreparedCall(
         device, None, None, memory, {}, target, out, {}, list(request.wait_for or ()), vector
     )
+    if aux is not None:
+        check_auxiliary(aux, bool(given), np.dtype(product), shape)
     if target.size == 0:
         return prepared
 
     read = {name: x for name, x in arrays.items() if x.size and not _unread(name, alpha)}
     kept = {name: packed[name].bound() for name in packed if name in read}
-    bound = memory.bind({**{x: read[x] for x in read if x not in kept}, "out": target})
+    written = {"out": target}
+    if aux is not None:
+        written["aux"] = memory.auxiliary(aux, [*read.values(), target])
+    bound = memory.bind({**{x: read[x] for x in read if x not in kept}, **written})
     for name, (operand, events) in kept.items():
         bound[name] = operand
         prepared.wait_for += events
     prepared.packed = {name: packed[name] for name in kept}
     views = {
         name: bound[name].view if name in bound else ArrayView.of(x, 0)
-        for name, x in [*arrays.items(), ("out", target)]
+        for name, x in [*arrays.items(), *written.items()]
     }
     views = _arranged(views, arrangement, as_scale)
-    activation = request.epilogue.activation if request.epilogue else None
     problem = Problem.from_arrays(
         views["a"], views["b"], views["out"], c=views.get("c"),
         alpha=scalar_class(alpha),
         # scale: 0 times infinity is NaN there, so a zero is no reason to leave the array unread
         beta="general" if as_scale and beta == 0 else scalar_class(beta),
-        epilogue={**{x: views[x] for x in fused}, "activation": activation},
+        epilogue=_described(request.epilogue, views),
         result=np.dtype(product).name,
         accumulate=least_accumulator(request, np.dtype(product)),
         conjugate_a=request.transpose_a == "C",
@@ -211,10 +219,22 @@ def prepare(request, a, b, c, out, as_scale=False):
     names = tuple(sorted(_in_plan(name, problem) for name in prepared.packed))
     prepared.route = find_route(device, problem, request.config, request.memory_limit, names)
     argument = COMPUTE_TYPES[problem.compute]
-    prepared.scalars = {
-        "alpha": kernel_scalar(alpha, argument), "beta": kernel_scalar(beta, argument),
-    }  # fmt: skip
+    scalars = {"alpha": alpha, "beta": beta}
+    if problem.epilogue.activation == "clamp":
+        scalars["clamp_low"], scalars["clamp_high"] = map(float, request.epilogue.bounds)
+    prepared.scalars = {name: kernel_scalar(x, argument) for name, x in scalars.items()}
     return prepared
+
+
+def _described(epilogue, views):
+    """What Problem.from_arrays takes as its epilogue."""
+    if epilogue is None:
+        return None
+    expression = epilogue.expression
+    if expression is not None:
+        expression = read_expression(expression, tuple(sorted(epilogue.extras or {})))
+    arrays = {name: x for name, x in views.items() if name not in ("a", "b", "c", "out")}
+    return {**arrays, "activation": epilogue.activation, "expression": expression}
 
 
 def _copy_on_device(source, out, queue):
@@ -267,9 +287,9 @@ def _arranged(views, arrangement, as_scale):
     arranged["a"] = arrangement.a(views["a"])
     arranged["b"] = arrangement.b(views["b"])
     arranged["out"] = arrangement.out(views["out"])
-    for name in ("c", "bias", "residual"):
+    for name in views:
         # What broadcasts to the result takes part with the result's own dimensions.
-        if name in views:
+        if name in ("c", "bias", "residual", "aux") or name.startswith("extra_"):
             whole = views[name].broadcast_to(arrangement.shape, name)
             arranged[name] = arrangement.out(whole)
     return arranged

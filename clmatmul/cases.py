@@ -14,6 +14,7 @@ import numpy as np
 
 from clmatmul import reference
 from clmatmul.element_types import COMPUTE_TYPES, ELEMENT_TYPES, numpy_dtype
+from clmatmul.plan import WRITTEN
 from clmatmul.problem import (
     EPILOGUE_OPERANDS,
     MAX_ALIGNMENT,
@@ -48,6 +49,12 @@ class Case:
     before: np.ndarray  # the output's memory as poisoned
     value: np.ndarray  # the oracle's result before rounding
     allowed: np.ndarray | None  # None: must be equal after rounding
+    aux: "Case | None" = None  # the same for the auxiliary output
+
+    @property
+    def written(self):
+        """The Memory that is judged."""
+        return self.memory["out"]
 
     def fault(self, after):
         """None if the output's memory is right, else what is wrong with it, in one sentence."""
@@ -55,7 +62,7 @@ class Case:
 
     def judge(self, after):
         """(fault or None, error ratio) for the output's memory after the kernel ran."""
-        out = self.memory["out"]
+        out = self.written
         result = like(after, out)
         outside = np.ones(after.shape, bool)
         like(outside, out)[...] = False
@@ -65,7 +72,7 @@ class Case:
         if self.data == "special":
             return self._special_fault(result), None
         if self.allowed is None:
-            expected = reference.round_to(self.value, self.problem.out.dtype)
+            expected = reference.round_to(self.value, self.written.operand.dtype)
             wrong = ~_same(result, expected)
             if wrong.any():
                 at = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -89,7 +96,7 @@ class Case:
         finite = np.isfinite(result.astype(self.value.dtype))
         if finite[reached].any():
             return "a NaN or infinity of an operand did not reach its row or column"
-        expected = reference.round_to(self.value, self.problem.out.dtype)
+        expected = reference.round_to(self.value, self.written.operand.dtype)
         if not _same(result, expected)[~reached].all():
             return "a NaN or infinity of an operand reached another row or column"
         return None
@@ -119,19 +126,24 @@ def make_case(kind, m, n, k, data, rng, scalars=None, batch=None, with_result=Tr
             np.zeros(batch + (m, n), numpy_dtype(kind.out.dtype)), kind.out, guard=_GUARD_ELEMENTS
         ),
     }
-    for name in ("c", *EPILOGUE_OPERANDS):
-        dtype = getattr(kind, name)
+    for name, dtype in (
+        *((x, getattr(kind, x)) for x in ("c", *EPILOGUE_OPERANDS)),
+        *_extras(kind),
+    ):
         if dtype:
             shape = {"row_scale": (m, 1), "col_scale": (1, n), "bias": (1, n)}.get(name, (m, n))
             memory[name] = _memory(_small(rng, batch + shape, dtype, name), None, pad=5)
             _repeat(memory[name], shape, (m, n))
+    if kind.aux:
+        empty = np.zeros(batch + (m, n), numpy_dtype(kind.aux))
+        memory["aux"] = _memory(empty, None, guard=_GUARD_ELEMENTS)
+        _poison(memory["aux"])
     _poison(memory["out"])
     problem = _problem(kind, m, n, k, batch, memory)
     before = memory["out"].cells.copy()
     if not with_result:
         return Case(problem, memory, scalars, data, before, None, None)
-    epilogue = {name: memory[name].view for name in EPILOGUE_OPERANDS if name in memory}
-    epilogue["activation"] = kind.activation
+    epilogue = fused_values(kind, {name: x.view for name, x in memory.items()}, scalars)
     fused = dict(
         alpha=_scalar(kind.alpha, scalars, "alpha"),
         beta=_scalar(kind.beta, scalars, "beta"),
@@ -148,11 +160,27 @@ def make_case(kind, m, n, k, data, rng, scalars=None, batch=None, with_result=Tr
     value = reference.evaluate(a, b, result=kind.result, **fused)
     allowed = None
     integral = COMPUTE_TYPES[kind.compute].kind in ("bool", "integer")
-    if not integral and (data == "random" or kind.activation not in ("none", "relu")):
+    rounds = kind.activation not in ("none", "relu", "clamp")
+    if not integral and (data == "random" or rounds or kind.expression):
         allowed = reference.allowed_error(a, b, value, **fused)
     if data == "special" and integral:
         raise ValueError("integers have no special values")
-    return Case(problem, memory, scalars, data, before, value, allowed)
+    aux = None
+    if kind.aux:
+        fused.update(out=kind.aux)
+        before_activation = reference.evaluate(
+            a, b, result=kind.result, before_activation=True, **fused
+        )
+        plain = {**epilogue, "activation": "none", "residual": None}
+        allowed_aux = (
+            reference.allowed_error(a, b, before_activation, **{**fused, "epilogue": plain})
+            if data == "random" and not integral
+            else None
+        )
+        aux_memory = {**memory, "out": memory["aux"]}
+        aux = Case(problem, aux_memory, scalars, data, memory["aux"].cells.copy(),
+                   before_activation, allowed_aux)  # fmt: skip
+    return Case(problem, memory, scalars, data, before, value, allowed, aux)
 
 
 def case_of(problem, rng):
@@ -170,12 +198,14 @@ def case_of(problem, rng):
         held = tuple(x if s else 1 for x, s in zip(shape, strides, strict=True))
         if name in ("a", "b"):
             values = _values(kind, name, held, "random", rng)
-        elif name == "out":
+        elif name in WRITTEN:
             values = np.zeros(held, numpy_dtype(operand.dtype))
         else:
             values = _small(rng, held, operand.dtype, name)
-        memory[name] = _as_laid_out(values, shape, operand, name == "out")
-    _poison(memory["out"])
+        memory[name] = _as_laid_out(values, shape, operand, name in WRITTEN)
+    for name in WRITTEN:
+        if name in memory:
+            _poison(memory[name])
     before = memory["out"].cells.copy()
     return Case(problem, memory, _default_scalars(kind), "random", before, None, None)
 
@@ -212,7 +242,9 @@ def _problem(kind, m, n, k, batch, memory):
         beta=kind.beta,
         epilogue=EpilogueSpec(
             activation=kind.activation,
-            **{x: operands[x] for x in EPILOGUE_OPERANDS if x in operands},
+            **{x: operands[x] for x in (*EPILOGUE_OPERANDS, "aux") if x in operands},
+            expression=kind.expression,
+            extras=tuple((name, operands[f"extra_{name}"]) for name, _ in kind.extras),
         ),
         compute=kind.compute,
         result=kind.result,
@@ -222,8 +254,27 @@ def _problem(kind, m, n, k, batch, memory):
     )
 
 
+def _extras(kind):
+    return [(f"extra_{name}", dtype) for name, dtype in kind.extras]
+
+
+def fused_values(kind, arrays, scalars):
+    """What `reference.evaluate` takes as its epilogue: arrays by name, activation, expression."""
+    names = [*EPILOGUE_OPERANDS, *(name for name, _ in _extras(kind))]
+    return {
+        **{name: arrays[name] for name in names if name in arrays},
+        "activation": kind.activation,
+        "bounds": (scalars.get("clamp_low"), scalars.get("clamp_high")),
+        "expression": kind.expression,
+    }
+
+
 def _default_scalars(kind):
     """Values that keep integer-valued data exact."""
+    return {"clamp_low": -5, "clamp_high": 6, **_alpha_and_beta(kind)}
+
+
+def _alpha_and_beta(kind):
     if COMPUTE_TYPES[kind.compute].kind == "complex":
         return {"alpha": 2 - 1j, "beta": -1 + 2j}
     if COMPUTE_TYPES[kind.compute].kind == "bool":

@@ -16,6 +16,7 @@ import numpy as np
 from clmatmul import device as devices
 from clmatmul.element_types import element_type
 from clmatmul.errors import ArgumentError, DeviceError, DtypeError
+from clmatmul.plan import WRITTEN
 from clmatmul.problem import MAX_ALIGNMENT, ArrayView
 from clmatmul.transfers import count
 
@@ -69,6 +70,7 @@ class HostMemory:
         self.queue = device.queue()
         self._target = None
         self._out = None
+        self._aux = ()  # the caller's auxiliary output and what is written, if there is one
 
     def output(self, shape, dtype, order, out, inputs, in_place=None):
         """The array that the kernel writes: `out` itself where that is safe, else a fresh one.
@@ -79,6 +81,13 @@ class HostMemory:
         direct = out is not None and self._writable_in_place(out, dtype, inputs, in_place)
         self._target = out if direct else np.empty(shape, dtype, order=order)
         return self._target
+
+    def auxiliary(self, aux, others):
+        """The array that the kernel writes for `aux`: itself where that is safe, else a fresh
+        one. others: every other array of the call."""
+        direct = self._writable_in_place(aux, aux.dtype, others, None)
+        self._aux = (aux, aux if direct else np.empty(aux.shape, aux.dtype.newbyteorder("=")))
+        return self._aux[1]
 
     def _writable_in_place(self, out, dtype, inputs, in_place):
         address, size = span(out)
@@ -105,7 +114,7 @@ class HostMemory:
         groups, bound = [], {}
         for low, size, name in spans:
             overlaps = groups and low < groups[-1][1]
-            if name != "out" and (low + size - groups[-1][0] if overlaps else size) > limit:
+            if name not in WRITTEN and (low + size - groups[-1][0] if overlaps else size) > limit:
                 bound |= self._wrap_alone(name, np.array(arrays[name], order="C"))
             elif overlaps:
                 groups[-1][1] = max(groups[-1][1], low + size)
@@ -113,7 +122,7 @@ class HostMemory:
             else:
                 groups.append([low, low + size, [name]])
         for low, high, names in groups:
-            buffer = self.device.wrap(low, high - low, "out" in names)
+            buffer = self.device.wrap(low, high - low, any(x in names for x in WRITTEN))
             for name in names:
                 array = arrays[name]
                 step = array.itemsize
@@ -133,7 +142,7 @@ class HostMemory:
 
     def _upload(self, name, array):
         address, size = span(array)
-        if name == "out":  # dense, but its first element need not lie first (negative strides)
+        if name in WRITTEN:  # dense, but its first element need not lie first (negative strides)
             distance = array.__array_interface__["data"][0] - address
             view = ArrayView.of(array, distance // array.itemsize)
             return Bound(view, self.device.allocate(size))
@@ -147,20 +156,28 @@ class HostMemory:
 
     def finish(self, event, bound):
         """Wait, and return the result: `out` if it was given, else the fresh array."""
-        target, buffer = self._target, bound["out"].buffer
-        if self.device.has_host_memory:
-            low, size = span(target)
-            self.device.synchronize_host(self.queue, buffer, size, [event])
-        else:
-            # a fresh or dense array: its memory in its own order
-            flat = np.frombuffer(_bytes_at(*span(target), writable=True), np.uint8)
-            count(downloaded=flat.nbytes)
-            self.device.read(self.queue, buffer, flat, wait_for=[event])
+        target = self._target
+        self._fetch(event, target, bound["out"].buffer)
+        if self._aux:
+            aux, written = self._aux
+            self._fetch(event, written, bound["aux"].buffer)
+            if written is not aux:
+                np.copyto(aux, written)
         if self._out is None:
             return target
         if self._out is not target:
             np.copyto(self._out, target, casting="same_kind")
         return self._out
+
+    def _fetch(self, event, array, buffer):
+        """Wait until what a kernel wrote to `buffer` is in the array's memory."""
+        if self.device.has_host_memory:
+            self.device.synchronize_host(self.queue, buffer, span(array)[1], [event])
+            return
+        # a fresh or dense array: its memory in its own order
+        flat = np.frombuffer(_bytes_at(*span(array), writable=True), np.uint8)
+        count(downloaded=flat.nbytes)
+        self.device.read(self.queue, buffer, flat, wait_for=[event])
 
 
 class DeviceMemory:
@@ -202,6 +219,18 @@ class DeviceMemory:
             if not overlapping and out.dtype == dtype:
                 return out
         return devices.empty_array(self.queue, shape, dtype, order, self.allocator)
+
+    def auxiliary(self, aux, others):
+        """`aux` itself; ArgumentError if writing it would change another array of the call."""
+        if _repeats(aux):
+            raise ArgumentError("aux has elements that may share memory")
+        range_ = devices.memory_range(aux)
+        for x in others:
+            if devices.is_device_array(x) and _ranges_meet(devices.memory_range(x), range_):
+                raise ArgumentError(
+                    "aux overlaps another array of the product; pass one of its own memory"
+                )
+        return aux
 
     def bind(self, arrays):
         """name → Bound; the arrays' pending events are added to what the launch waits for."""

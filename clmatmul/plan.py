@@ -15,9 +15,11 @@ from clmatmul import templates
 from clmatmul.config import TileConfig
 from clmatmul.element_types import COMPUTE_TYPES, ELEMENT_TYPES
 from clmatmul.errors import ConfigError, TemplateError
+from clmatmul.expression import read_expression
 from clmatmul.problem import EPILOGUE_OPERANDS, Problem
 from clmatmul.variants import load_variant
 
+WRITTEN = ("out", "aux")  # arrays that a kernel writes; it reads all others
 # What a launch's `args` may name, besides workspace buffers, run-time parameters and values.
 ARGUMENT_GROUPS = ("a", "b", "out", "sizes", "batch", "scalars")
 
@@ -199,19 +201,22 @@ def render_launch(plan, launch):
     compute = COMPUTE_TYPES[kind.compute]
     names = {x.name for x in launch.arguments}
     arrays = [x for x in _array_types(kind) if x.name in names]
+    literal = _literal(compute)
     values = dict(
         kind=kind,
         compute=compute,
         out=ELEMENT_TYPES[kind.out.dtype],
+        aux=ELEMENT_TYPES[kind.aux] if kind.aux else None,
         result=ELEMENT_TYPES[kind.result],
-        loaded=[x for x in arrays if x.name != "out"],
+        loaded=[x for x in arrays if x.name not in WRITTEN],
         arrays=arrays,
         orders={x.name: x.order for x in arrays},
         parameters=",\n    ".join(map(str, launch.arguments)),
         entry=launch.entry,
         arguments=names,
         instrument=plan.instrument,
-        literal=_literal(compute),
+        literal=literal,
+        expression=_expression(kind, literal),
     )
     clash = sorted(set(values) & {name for name, _ in plan.rendered})
     if clash:
@@ -241,9 +246,11 @@ def _array_types(kind):
     for name in ("a", "b", "out"):
         operand = getattr(kind, name)
         yield array(name, operand.dtype, operand.order, operand.conjugate)
-    for name in ("c", *EPILOGUE_OPERANDS):
+    for name in ("c", *EPILOGUE_OPERANDS, "aux"):
         if getattr(kind, name):
             yield array(name, getattr(kind, name))
+    for name, dtype in kind.extras:
+        yield array(f"extra_{name}", dtype)
 
 
 def _literal(compute):
@@ -252,6 +259,13 @@ def _literal(compute):
         return lambda text: text
     suffix = "f" if compute.scalar == "float" else ""
     return lambda text: (text if "." in text else text + ".0") + suffix
+
+
+def _expression(kind, literal):
+    if kind.expression is None:
+        return None
+    names = tuple(name for name, _ in kind.extras)
+    return read_expression(kind.expression, names).as_c(literal)
 
 
 def _arguments(launch, problem, config, variant):
@@ -286,6 +300,9 @@ def _arguments(launch, problem, config, variant):
             for scalar in ("alpha", "beta"):
                 if getattr(problem, scalar) == "general":
                     arguments.append(KernelArgument(scalar, "const acc_t ", "scalar"))
+            if problem.epilogue.activation == "clamp":
+                for bound in ("clamp_low", "clamp_high"):
+                    arguments.append(KernelArgument(bound, "const acc_t ", "scalar"))
         elif name in known:
             index(name, known[name])
         elif name in scratch:
@@ -301,7 +318,7 @@ def _arguments(launch, problem, config, variant):
 
 def _operand_arguments(name, operand, arguments, index):
     element = ELEMENT_TYPES[operand.dtype]
-    const = "" if name == "out" else "const "
+    const = "" if name in WRITTEN else "const "
     arguments.append(KernelArgument(name, f"__global {const}{element.storage} *", "buffer"))
     arguments.append(KernelArgument(f"{name}_offset", "const index_t ", "offset"))
     order = operand.order if name in ("a", "b", "out") else "strided"

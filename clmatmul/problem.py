@@ -3,10 +3,10 @@
 The product and all that is fused with it is, in one formula (its only owner is
 `kernels/parts/store.mako`; `reference.py` states it again in float64 to check it):
 
-    D = activation(row_scale * col_scale * (alpha * A @ B) + beta * C + bias) + residual
+    D = expression(activation(row_scale * col_scale * (alpha * A @ B) + beta * C + bias) + residual)
 
-rounded once to the output's dtype. A is (m, k), B is (k, n), D and C are (m, n), each with the
-same batch dimensions, where a stride of 0 repeats a matrix without a copy.
+rounded once to the output's dtype; each part is optional. A is (m, k), B is (k, n), D and C are
+(m, n), each with the same batch dimensions, where a stride of 0 repeats a matrix without a copy.
 
 `Problem` has the sizes and strides and keys the cache of plans. `ProblemKind` is the same with
 every size and stride taken away: it is all that a kernel's text may depend on, so that programs
@@ -22,7 +22,7 @@ import numpy as np
 from clmatmul.array_view import MAX_ALIGNMENT, ArrayView, Operand, OperandKind
 from clmatmul.element_types import COMPUTE_TYPES, ELEMENT_TYPES, accumulator
 from clmatmul.epilogue import ACTIVATIONS, EPILOGUE_OPERANDS, Epilogue, EpilogueSpec
-from clmatmul.errors import DtypeError, ShapeError
+from clmatmul.errors import DtypeError, ShapeError, UnsupportedError
 
 _WIDE_BYTES = 2**31  # an offset that reaches this needs 64-bit indices
 _WIDE_COUNT = 2**30  # a loop counter may run a tile past its end
@@ -54,6 +54,9 @@ class ProblemKind:
     batch_rank: int
     index: str
     precision: str = "highest"
+    aux: str | None = None
+    expression: str | None = None
+    extras: tuple = ()  # (name, dtype)
 
     @property
     def layout(self):
@@ -67,7 +70,7 @@ class ProblemKind:
         parts = []
         for f in fields(self):
             value = getattr(self, f.name)
-            if value not in (None, False, "none", "highest"):
+            if value not in (None, False, "none", "highest", ()):
                 parts.append(f"{f.name}={value}")
         return " ".join(parts)
 
@@ -88,7 +91,8 @@ class ProblemKind:
     @property
     def needs_fp64(self):
         names = [self.a.dtype, self.b.dtype, self.out.dtype, self.c, self.result]
-        names += [getattr(self, name) for name in EPILOGUE_OPERANDS]
+        names += [getattr(self, name) for name in (*EPILOGUE_OPERANDS, "aux")]
+        names += [dtype for _, dtype in self.extras]
         return COMPUTE_TYPES[self.compute].needs_fp64 or any(
             ELEMENT_TYPES[name].needs_fp64 for name in names if name
         )
@@ -141,10 +145,11 @@ class Problem:
         """Describe alpha*A@B + … written to out; every array is an `ArrayView` of ≥ 2 dimensions.
 
         a: (…, m, k); b: (…, k, n); out, c: (…, m, n). Batch dimensions of a, b and c broadcast
-        to out's. `epilogue` is a dict of ArrayViews (bias, residual, row_scale, col_scale) and
-        the activation's name. `result` is the product's dtype name before the output's. `precision`
-        is one of precision.LEVELS.
-        ShapeError, DtypeError.
+        to out's. `epilogue` is a dict of ArrayViews (bias, residual, row_scale, col_scale, aux,
+        and extra_NAME for each name that the expression uses), the activation's name and the
+        expression, an expression.Expression. `result` is the product's dtype name before the
+        output's. `precision` is one of precision.LEVELS.
+        ShapeError, DtypeError, UnsupportedError.
         """
         m, k = a.shape[-2:]
         k_b, n = b.shape[-2:]
@@ -158,6 +163,7 @@ class Problem:
             )
         epilogue = dict(epilogue or {})
         activation = epilogue.pop("activation", None) or "none"
+        expression = epilogue.pop("expression", None)
         compute = accumulator(result or out.dtype, accumulate)
         views = {
             "a": a.broadcast_to(batch + (m, k), "the first operand"),
@@ -177,7 +183,9 @@ class Problem:
             swapped = True
         if k == 0:
             alpha = "zero"  # an empty sum: A and B have nothing to be read
-        batch, m, strides = _merge_batch(batch, m, k, n, views)
+        # An expression that says `row` must not meet a batch that became more rows.
+        merge_rows = expression is None or not expression.uses_place
+        batch, m, strides = _merge_batch(batch, m, k, n, views, merge_rows)
         conjugates = {"a": conjugate_a, "b": conjugate_b}
         operands = {
             name: _operand(
@@ -190,9 +198,18 @@ class Problem:
             for name, view in views.items()
         }
         spec = EpilogueSpec(
-            activation=activation, **{x: operands[x] for x in EPILOGUE_OPERANDS if x in operands}
+            activation=activation,
+            **{x: operands[x] for x in (*EPILOGUE_OPERANDS, "aux") if x in operands},
+            expression=expression and expression.as_text(swapped),
+            extras=tuple(
+                (name.removeprefix("extra_"), x)
+                for name, x in operands.items()
+                if name.startswith("extra_")
+            ),
         )
-        _check_epilogue_types(spec, compute)
+        exact_everywhere = compute.kind not in ("real", "complex")
+        reproducible = reproducible and not exact_everywhere
+        _check_epilogue(spec, compute, expression if reproducible else None)
         return cls(
             m=m,
             n=n,
@@ -242,6 +259,9 @@ class Problem:
             batch_rank=len(self.batch),
             index="long" if self.wide_index else "int",
             precision=self.precision,
+            aux=dtype_of(e.aux),
+            expression=e.expression,
+            extras=tuple((name, x.dtype) for name, x in e.extras),
         )
 
     @property
@@ -276,8 +296,9 @@ class Problem:
 
         def plain(problem):
             flat = {name: replace(x, alignment=1) for name, x in problem.operands()}
-            fused = {name: flat.pop(name) for name in EPILOGUE_OPERANDS if name in flat}
-            spec = replace(problem.epilogue, **fused)
+            fused = {x: flat.pop(x) for x in (*EPILOGUE_OPERANDS, "aux") if x in flat}
+            extras = tuple((name, flat.pop(f"extra_{name}")) for name, _ in problem.epilogue.extras)
+            spec = replace(problem.epilogue, **fused, extras=extras)
             return replace(problem, **flat, epilogue=spec, wide_index=False)
 
         return plain(self) == plain(other)
@@ -344,7 +365,18 @@ def _better_transposed(views, m, n):
     return m > 1 and out.strides[-2] == 1 and out.strides[-1] != 1
 
 
-def _check_epilogue_types(spec, compute):
+def _check_epilogue(spec, compute, reproducible_expression):
+    if spec.expression is not None and compute.kind != "real":
+        raise DtypeError(
+            "an expression is for real floating-point products, this one accumulates in "
+            f"{compute.name}"
+        )
+    if reproducible_expression is not None and not reproducible_expression.is_exact:
+        raise UnsupportedError(
+            f"expression {reproducible_expression.text!r} divides or calls functions that each "
+            "device rounds in its own way; with reproducible=True it may use + - * ?: "
+            "comparisons, fabs, floor, ceil, trunc, fmin, fmax and copysign"
+        )
     if spec.activation != "none" and compute.kind != "real":
         raise DtypeError(
             f"activation {spec.activation!r} is for real floating-point products, "
@@ -361,11 +393,11 @@ def _check_epilogue_types(spec, compute):
             )
 
 
-def _merge_batch(batch, m, k, n, views):
+def _merge_batch(batch, m, k, n, views, merge_rows=True):
     """Fewer batch dimensions for the same addresses.
 
-    Returns the batch sizes left, m (a batch that is only more rows is folded into it), and for
-    each operand its strides (batch strides left, row, column).
+    Returns the batch sizes left, m (a batch that is only more rows is folded into it, unless
+    merge_rows is False), and for each operand its strides (batch strides left, row, column).
     """
     strides = {name: list(v.strides) for name, v in views.items()}
     sizes = list(batch)
@@ -382,7 +414,7 @@ def _merge_batch(batch, m, k, n, views):
             for s in strides.values():
                 del s[i]
         i -= 1
-    while sizes and strides["b"][len(sizes) - 1] == 0:
+    while merge_rows and sizes and strides["b"][len(sizes) - 1] == 0:
         last = len(sizes) - 1
         rows = {name: s for name, s in strides.items() if name != "b"}
         if m == 1:

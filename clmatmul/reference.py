@@ -15,12 +15,16 @@ import math
 import numpy as np
 
 from clmatmul.element_types import COMPUTE_TYPES, element_type, numpy_dtype
+from clmatmul.expression import read_expression
 
-# An activation may stretch an error by its largest slope, and evaluates exp, tanh or erf with
-# some units in the last place of its own.
-_SLOPE = {"none": 1.0, "relu": 1.0, "sigmoid": 0.25, "tanh": 1.0, "silu": 1.1, "gelu": 1.13,
-          "gelu_tanh": 1.13}  # fmt: skip
-_FUNCTION_ULPS = 16.0
+# An activation may stretch an error by its largest slope, and rounds a few times itself: by
+# less than 2 units in the last place (kernels/parts/activation.mako).
+_SLOPE = {"none": 1.0, "relu": 1.0, "clamp": 1.0, "sigmoid": 0.25, "tanh": 1.0, "silu": 1.1,
+          "gelu": 1.13, "gelu_tanh": 1.13}  # fmt: skip
+_FUNCTION_ULPS = 4.0
+
+# What an expression makes of an error nobody knows: enough to see that each element is its own.
+_EXPRESSION_ERROR = 1e-3
 
 
 def wide_type(compute):
@@ -31,16 +35,22 @@ def wide_type(compute):
     return np.dtype(wide[compute]) if kind in ("real", "complex") else None
 
 
-def evaluate(a, b, *, compute, result, out, alpha=1, beta=0, c=None, epilogue=None):
+def evaluate(
+    a, b, *, compute, result, out, alpha=1, beta=0, c=None, epilogue=None, before_activation=False
+):
     """The formula of problem.py in wide arithmetic, *before* the rounding to `out`.
 
     a: (…, m, k), b: (…, k, n), c and the epilogue's arrays broadcast to (…, m, n); `epilogue` is
-    a dict of arrays bias, residual, row_scale (…, m, 1), col_scale (…, 1, n) and the activation's
-    name. compute, result, out: names of the accumulator, of the product's dtype and of the
-    output's. Integer and bool results come back in `out`'s dtype, others in the wide one.
+    a dict of arrays bias, residual, row_scale (…, m, 1), col_scale (…, 1, n), extra_NAME, of the
+    activation's name, its bounds and the expression's text. compute, result, out: names of the
+    accumulator, of the product's dtype and of the output's. before_activation: what an auxiliary
+    output gets. Integer and bool results come back in `out`'s dtype, others in the wide one.
     """
     epilogue = dict(epilogue or {})
     activation = epilogue.pop("activation", "none")
+    if before_activation:
+        epilogue = {**epilogue, "expression": None, "residual": None}
+        activation = "none"
     wide = wide_type(compute) or numpy_dtype(result)
     with np.errstate(all="ignore"):
         terms = []
@@ -61,18 +71,37 @@ def evaluate(a, b, *, compute, result, out, alpha=1, beta=0, c=None, epilogue=No
         for i, term in enumerate(terms):
             # The first term is copied, not added to zero, which would turn -0 into 0.
             value = np.broadcast_to(term, shape) if i == 0 else value + term
-        value = apply_activation(value, activation)
-        if "residual" in epilogue:
+        value = apply_activation(value, activation, epilogue.get("bounds"))
+        if epilogue.get("residual") is not None:
             value = value + epilogue["residual"].astype(wide)
+        if epilogue.get("expression"):
+            value = _apply_expression(value, epilogue, wide)
         if wide_type(compute) is None:
             return value.astype(numpy_dtype(out))
         return np.asarray(value)
 
 
-def apply_activation(x, name):
+def _apply_expression(value, epilogue, wide):
+    extras = {
+        name.removeprefix("extra_"): np.broadcast_to(x, value.shape).astype(wide)
+        for name, x in epilogue.items()
+        if name.startswith("extra_")
+    }
+    m, n = value.shape[-2:]
+    rows = np.broadcast_to(np.arange(m, dtype=wide)[:, None], value.shape)
+    cols = np.broadcast_to(np.arange(n, dtype=wide)[None, :], value.shape)
+    expression = read_expression(epilogue["expression"], tuple(extras))
+    found = expression.evaluate({"acc": np.asarray(value), "row": rows, "col": cols, **extras})
+    return np.broadcast_to(found, value.shape)
+
+
+def apply_activation(x, name, bounds=None):
     """The activation in x's own (wide) type; at -inf, silu and gelu are their limit, -0."""
     if name == "none":
         return x
+    if name == "clamp":
+        low, high = (x.dtype.type(b) for b in bounds)
+        return np.where(x < low, low, np.where(x > high, high, x))
     if name == "relu":
         return np.where(x < 0, np.zeros_like(x), x)
     if name == "sigmoid":
@@ -125,12 +154,14 @@ def allowed_error(
         if beta != 0:
             size = size + abs(beta) * _magnitude(c)
         for name in ("bias", "residual"):
-            if name in epilogue:
+            if epilogue.get(name) is not None:
                 size = size + _magnitude(epilogue[name])
         # alpha, beta, scales and additions each round a few times more
         bound = u * (scale + 8 * size) * _SLOPE[activation]
         if activation not in ("none", "relu"):
             bound = bound + u * _FUNCTION_ULPS * np.abs(value).astype(np.float64)
+        if epilogue.get("expression"):
+            bound = bound + _EXPRESSION_ERROR * (1 + np.abs(value).astype(np.float64))
         epsilon, smallest = _float_info(out)
         return bound + epsilon * np.abs(value).astype(np.float64) + smallest
 

@@ -8,7 +8,7 @@ from clmatmul import device as devices
 from clmatmul.config import TileConfig
 from clmatmul.containers import carried
 from clmatmul.element_types import element_type, numpy_dtype, product_type
-from clmatmul.errors import ArgumentError, DtypeError
+from clmatmul.errors import ArgumentError, DtypeError, ShapeError
 from clmatmul.operands import refuse_byte_order
 from clmatmul.precision import default_precision, read_precision
 from clmatmul.problem import EPILOGUE_OPERANDS, Epilogue
@@ -65,6 +65,23 @@ def check_output(out, on_device):
         refuse_byte_order(out, "out")
     elif not out.flags.writeable:
         raise ArgumentError("out is read-only; pass an array that can be written")
+
+
+def check_auxiliary(aux, on_device, product, shape):
+    """ArgumentError, ShapeError or DtypeError unless `aux` can take the product's values."""
+    if not isinstance(aux, np.ndarray) and not devices.is_device_array(aux):
+        raise ArgumentError(f"aux must be an array, which is written, not {type(aux).__name__}")
+    if devices.is_device_array(aux) != on_device:
+        raise ArgumentError("aux is a NumPy array, but an operand is a pyopencl array")
+    if on_device:
+        refuse_byte_order(aux, "aux")
+    elif not aux.flags.writeable:
+        raise ArgumentError("aux is read-only; pass an array that can be written")
+    if tuple(aux.shape) != tuple(shape):
+        raise ShapeError(f"aux has shape {tuple(aux.shape)}, and the result {tuple(shape)}")
+    element_type(aux.dtype)
+    if not _can_cast(product, aux.dtype, "same_kind"):
+        raise DtypeError(f"aux of dtype {aux.dtype} cannot take values of dtype {product}")
 
 
 def product_dtypes(request, arrays, out):
@@ -146,6 +163,7 @@ def epilogue_arrays(epilogue):
     if epilogue is None:
         return {}
     found = {name: carried(getattr(epilogue, name)) for name in EPILOGUE_OPERANDS}
+    found.update({f"extra_{x}": carried(array) for x, array in (epilogue.extras or {}).items()})
     return {name: x for name, x in found.items() if x is not None}
 
 

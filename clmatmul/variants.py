@@ -173,7 +173,7 @@ def load_variant(name):
         parameters=parameters,
         runtime_parameters=runtime,
         default=default,
-        constraints=tuple(Constraint(x, file) for x in header["CONSTRAINTS"]),
+        constraints=tuple(Constraint(x, file) for x in _constraints(header)),
         instruments_allowed=tuple(header.get("INSTRUMENT", ("none",))),
         alignment_classes=tuple(header.get("ALIGNMENT_CLASSES", (1,))),
         post_build=header.get("POST_BUILD"),
@@ -185,7 +185,16 @@ def load_variant(name):
 def _requirements(header):
     """REQUIRES, with what the header's other names say about the kinds that it serves."""
     precisions = tuple(header.get("PRECISIONS", _PRECISIONS))
-    return (*header.get("REQUIRES", ()), f"kind.precision in {precisions}")
+    served = [f"kind.precision in {precisions}"]
+    if "REPRODUCIBLE" not in header:
+        served.append("not kind.reproducible")
+    return (*header.get("REQUIRES", ()), *served)
+
+
+def _constraints(header):
+    """CONSTRAINTS, with what must hold for sums in the one order of reproducible products."""
+    ordered = [f"not kind.reproducible or {x}" for x in header.get("REPRODUCIBLE", ())]
+    return (*header["CONSTRAINTS"], *ordered)
 
 
 def all_variants():

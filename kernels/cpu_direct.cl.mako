@@ -12,6 +12,7 @@ REQUIRES = (
     "kind.b.dtype != 'bool' and kind.b.dtype in (kind.compute, kind.compute[1:])",
     "not kind.compute.startswith('complex')",
 )
+REPRODUCIBLE = ("splits == 1",)
 PARAMETERS = {
     # Rows, and vectors of columns, of the micro-tile that is held in registers.
     "micro_m": (1, 2, 3, 4, 5, 6, 8, 12),

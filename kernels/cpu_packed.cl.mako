@@ -6,6 +6,7 @@ SOURCES = (
     "Van Zee and van de Geijn, BLIS: a framework for rapidly instantiating BLAS, 2015",
 )
 REQUIRES = ("profile.is_cpu", "kind.alpha != 'zero'")
+REPRODUCIBLE = ()
 PARAMETERS = {
     # Rows, and vectors of columns, of the micro-tile that is held in registers.
     "micro_m": (2, 3, 4, 5, 6, 8, 12),

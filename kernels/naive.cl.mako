@@ -2,6 +2,7 @@
 SUMMARY = "One work-item per element of the result, reading A and B straight from global memory."
 SOURCES = ("The definition of the matrix product",)
 REQUIRES = ()
+REPRODUCIBLE = ()
 PARAMETERS = {
     # Work-items in a group. 1 works on every device, whatever its limits; more fill a GPU.
     "work_group_size": (1, 8, 16, 32, 64, 128, 256),

@@ -7,6 +7,7 @@ SOURCES = (
     "OpenCL specification, section 3.3, memory model: local memory and work-group barriers",
 )
 REQUIRES = ()
+REPRODUCIBLE = ()
 PARAMETERS = {
     # Rows and columns of the result that a work-group computes, and terms staged at a time.
     # Powers of two, so that work-items divide every tile between them.

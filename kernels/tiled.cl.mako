@@ -5,6 +5,7 @@ SOURCES = (
     "OpenCL specification, section 3.3, memory model: local memory and work-group barriers",
 )
 REQUIRES = ()
+REPRODUCIBLE = ()
 PARAMETERS = {
     # Rows and columns of the tile of the result that one work-group computes, one work-item an
     # element; and how many terms of the sum are staged at a time.

@@ -11,7 +11,8 @@ import clmatmul
 
 PACKAGE = Path(clmatmul.__file__).parent
 ORDER = [
-    "errors", "element_types", "precision", "array_view", "epilogue", "problem", "arrangement",
+    "errors", "element_types", "precision", "array_view", "expression", "epilogue", "problem",
+    "arrangement",
     "device_profile", "config", "templates",
     "variants", "space", "database", "choose", "plan", "reference", "cases", "device", "selection",
     "program_cache", "executable", "measure", "trial", "transfers", "containers", "operands",

@@ -11,9 +11,9 @@ import pytest
 from conftest import skip_without_fp64
 from kinds import DTYPES, mixed_kind, plain_kind, small_config, test_configs
 
-from clmatmul.cases import edge_sizes, make_case
+from clmatmul.cases import edge_sizes, like, make_case
 from clmatmul.errors import ConfigError
-from clmatmul.trial import check_case, check_sizes
+from clmatmul.trial import check_case, check_sizes, run_case
 from clmatmul.variants import load_variant, variant_names
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("no_binaries")]
@@ -22,10 +22,19 @@ LAYOUTS = ("NN", "NT", "TN", "TT")
 
 
 def kind_for(variant, dtype="float32", layout=None, out="N", **changes):
-    """The kind of a plain product, in the layout that the variant is made for by default."""
+    """The kind of a plain product, in the layout that the variant is made for by default.
+
+    A variant that serves no float32, or only well-aligned operands, names what it does serve.
+    """
+    header = load_variant(variant).header
     if layout is None:
-        layout = load_variant(variant).header.get("TEST_LAYOUT", "NN")
-    return plain_kind(dtype, layout, out, **changes)
+        layout = header.get("TEST_LAYOUT", "NN")
+    if dtype == "float32":
+        dtype = header.get("TEST_DTYPE", dtype)
+    kind = plain_kind(dtype, layout, out, **changes)
+    alignment = header.get("TEST_ALIGNMENT", 1)
+    sides = {x: replace(getattr(kind, x), alignment=alignment) for x in ("a", "b", "out")}
+    return replace(kind, **sides)
 
 
 def served(device, variant, kind):
@@ -248,7 +257,8 @@ def test_epilogue_parts(device, about, rng, variant, part):
         check(device, config, kind, size, "exact", rng)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh",
+                                        "clamp"])  # fmt: skip
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_whole_epilogue(device, about, rng, variant, activation, dtype):
@@ -262,6 +272,77 @@ def test_whole_epilogue(device, about, rng, variant, activation, dtype):
     config = small_config(variant)
     check(device, config, kind, check_sizes(config)[0], "random", rng,
           scalars={"alpha": 0.125, "beta": 0.5})  # fmt: skip
+
+
+@pytest.mark.tiny
+@pytest.mark.parametrize("dtypes", [("float32", "float32"), ("float32", "float16"),
+                                    ("int16", "int16"), ("complex64", "complex64")])  # fmt: skip
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_auxiliary_output(device, about, rng, variant, dtypes):
+    """What the activation is given, rounded once to a type of its own; nothing beside it."""
+    about("epilogue", variant)
+    dtype, aux = dtypes
+    activation = "relu" if dtype == "float32" else "none"
+    kind = kind_for(variant, dtype, batch_rank=1, bias=dtype, residual=dtype, aux=aux,
+                    activation=activation)  # fmt: skip
+    served(device, variant, kind)
+    config = small_config(variant)
+    for data in ("exact", "random") if dtype == "float32" else ("exact",):
+        check(device, config, kind, check_sizes(config)[0], data, rng)
+
+
+@pytest.mark.tiny
+@pytest.mark.parametrize("out", "NT")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_expression(device, about, rng, variant, out):
+    """One user expression, last, that knows where it is and reads arrays of its own."""
+    about("epilogue", variant)
+    text = "(col > row + 2 ? -fabs(acc) : acc * 2) + shift * (1.5 - .5) - (row - col) * 1e0"
+    kind = kind_for(variant, out=out, batch_rank=1, activation="relu", expression=text,
+                    extras=(("shift", "float16"),), bias="float32")  # fmt: skip
+    served(device, variant, kind)
+    config = small_config(variant)
+    for size in check_sizes(config):
+        check(device, config, kind, size, "exact", rng)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "float16"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_reproducible_products_have_one_order_of_summation(
+    device, about, rng, variant, layout, dtype
+):
+    """The bits of a loop over k: multiply, round, add, round."""
+    about("reproducible", variant)
+    kind = kind_for(variant, dtype, layout, reproducible=True)
+    served(device, variant, kind)
+    config = small_config(variant)
+    for size in (*check_sizes(config), (13, 21, 67)):
+        case = make_case(kind, *size, "random", rng)
+        try:
+            after = run_case(device, config, case)
+        except ConfigError as error:
+            assert any("kind.reproducible" in x or "problem." in x for x in error.reasons)
+            return
+        result = like(after, case.memory["out"])
+        assert np.array_equal(result, in_one_order(case)), f"{config} {size}"
+
+
+def in_one_order(case):
+    """The product by NumPy, term by term, each operation rounded."""
+    dtype = case.problem.compute
+    a, b = (case.memory[x].view.astype(dtype) for x in "ab")
+    if not dtype.startswith("complex"):
+        total = np.zeros((a.shape[0], b.shape[1]), dtype)
+        for i in range(a.shape[1]):
+            total = total + a[:, i, None] * b[None, i]
+        return total.astype(case.problem.out.dtype)
+    real = imag = np.zeros((a.shape[0], b.shape[1]), a.real.dtype)
+    for i in range(a.shape[1]):
+        x, y = a[:, i, None], b[None, i]
+        real = real + x.real * y.real - x.imag * y.imag
+        imag = imag + (x.real * y.imag + x.imag * y.real)
+    return real + 1j * imag
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128", "float16"])
@@ -308,8 +389,6 @@ def test_wide_indices(device, about, rng, variant):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_same_bits_every_time(device, about, rng, variant):
     about("same bits", variant)
-    from clmatmul.trial import run_case
-
     kind = kind_for(variant, "float32")
     served(device, variant, kind)
     config = small_config(variant)

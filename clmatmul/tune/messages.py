@@ -23,11 +23,16 @@ def problem_from_dict(values):
         return None if x is None else Operand(**{**x, "batch_strides": tuple(x["batch_strides"])})
 
     epilogue = values["epilogue"]
-    fused = {name: operand(epilogue[name]) for name in EPILOGUE_OPERANDS}
+    fused = {name: operand(epilogue[name]) for name in (*EPILOGUE_OPERANDS, "aux")}
     plain = {f.name: values[f.name] for f in fields(Problem)}
     plain.update({name: operand(values[name]) for name in ("a", "b", "out", "c")})
     plain["batch"] = tuple(values["batch"])
-    plain["epilogue"] = EpilogueSpec(activation=epilogue["activation"], **fused)
+    plain["epilogue"] = EpilogueSpec(
+        activation=epilogue["activation"],
+        expression=epilogue["expression"],
+        extras=tuple((name, operand(x)) for name, x in epilogue["extras"]),
+        **fused,
+    )
     return Problem(**plain)
 
 

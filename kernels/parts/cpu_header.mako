@@ -38,16 +38,31 @@ def derive_micro(config, kind, profile):
             kind.b.order == "row" and planes == 1
             and kind.b.dtype in STORAGE and kind.b.dtype in (kind.compute, kind.compute[1:])
         ),
-        # Whole vectors may be stored where the output holds accumulators as they are.
-        vector_store=(
-            kind.out.dtype in STORAGE
-            and kind.result == kind.out.dtype
-            and kind.out.dtype in (kind.compute, kind.compute[1:])
-            and kind.out.order == "row"
-            and kind.activation == "none"
-            and kind.c in (None, kind.out.dtype)
-            and not (kind.bias or kind.residual or kind.row_scale or kind.col_scale)
-        ),
+        **vector_forms(kind),
+    )
+
+
+def vector_forms(kind):
+    """Where the epilogue may work on whole vectors of a micro-tile's sums."""
+    fused = (
+        kind.activation != "none" or kind.bias or kind.residual or kind.row_scale
+        or kind.col_scale or kind.aux
+    )
+    plain = (  # the output holds accumulators as they are
+        kind.out.dtype in STORAGE
+        and kind.result == kind.out.dtype
+        and kind.out.dtype in (kind.compute, kind.compute[1:])
+        and kind.out.order == "row"
+    )
+    simple = plain and kind.c in (None, kind.out.dtype) and not (
+        fused or kind.expression or kind.reproducible
+    )
+    real = kind.compute in ("float32", "float64") and kind.alpha != "zero"
+    return dict(
+        # in registers; a loop over vectors, with functions; its vectors are stored as they are
+        vector_store=simple,
+        vector_epilogue=real and not simple and not kind.expression,
+        vector_write=plain,
     )
 
 
@@ -71,6 +86,8 @@ def rows_for(problem):
 def splits_for(problem, profile, tiles):
     """Into how many parts to cut k where there are fewer tiles than compute units."""
     splits = 1
+    if problem.reproducible:  # one sum over all of k, in order
+        return 1
     while tiles * splits < profile.compute_units and problem.k >= 2048 * splits:
         splits *= 2
     return min(splits, 32)

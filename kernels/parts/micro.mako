@@ -19,6 +19,9 @@ A variant derives micro_m, vectors, vector_width, micro_n = vectors * vector_wid
 // A vector of (parts of) accumulators; vec_u is the same in user memory, aligned to elements only.
 typedef ${compute.scalar}${vector_width} vec_t;
 typedef ${compute.scalar} vec_u __attribute__((ext_vector_type(${vector_width}), aligned(${compute.itemsize // planes})));
+% if vector_epilogue and "out" in arguments:
+${store.vector_functions(vector_width)}\
+% endif
 </%def>
 
 <%def name="clear()">
@@ -174,9 +177,14 @@ ${gather("waiting")}\
                         const scalar_t re = ${a(i, 0)}, im = ${a(i, 1)};
 % for j in range(vectors):
                         c0_${i}_${j} += re * b0_${j};
+% if kind.reproducible:
+                        c1_${i}_${j} += re * b1_${j} + im * b0_${j};
+                        c0_${i}_${j} -= im * b1_${j};
+% else:
                         c1_${i}_${j} += re * b1_${j};
                         c0_${i}_${j} -= im * b1_${j};
                         c1_${i}_${j} += im * b0_${j};
+% endif
 % endfor
 % else:
                         const scalar_t x = ${a(i, 0)};
@@ -194,9 +202,16 @@ ${gather("waiting")}\
 </%def>
 
 <%def name="finish(first_row, first_col, skip, rows, cols)">
+<%
+    whole = f"{rows} == {micro_m}"
+    if cols != str(micro_n):
+        whole += f" && {cols} == {micro_n}"
+    if skip != "0":
+        whole += f" && {skip} == 0"
+%>\
 % if vector_store:
             // a whole micro-tile: the formula on whole vectors
-            if (${rows} == ${micro_m}${"" if cols == str(micro_n) else " && %s == %d" % (cols, micro_n)}${"" if skip == "0" else " && %s == 0" % skip}${" && c_col_stride == 1" if kind.c else ""}) {
+            if (${whole}${" && c_col_stride == 1" if kind.c else ""}) {
 % for i in range(micro_m):
 % for j in range(vectors):
                 {
@@ -209,10 +224,26 @@ ${gather("waiting")}\
             } else
 % endif
             {
-                // an edge, or more than vectors can do: element by element
+                // ${"an edge: element by element" if vector_epilogue or vector_store else "element by element"}
                 vec_t tile[${micro_m * planes * vectors}];
 ${suspend("tile")}\
                 const scalar_t *cells = (const scalar_t *)tile;
+% if vector_epilogue:
+                if (${whole}) {
+                    // a whole micro-tile: the formula on whole vectors
+                    for (int i = 0; i < ${micro_m * vectors}; i++) {
+                        const index_t row = ${first_row} + i / ${vectors};
+                        const index_t col = ${first_col} + i % ${vectors} * ${vector_width};
+${store.value_of_vector("tile[i]", "row", "col", vector_width)}\
+% if vector_write:
+                        *(__global vec_u *)(out + ${index.at("out", "row", "col")}) = value;
+% else:
+                        tile[i] = value;
+                        for (int q = 0; q < ${vector_width}; q++) write_out(out, ${index.at("out", "row", "col + q")}, cells[i * ${vector_width} + q]);
+% endif
+                    }
+                } else
+% endif
                 for (int i = 0; i < ${rows}; i++) {
                     for (int j = ${skip}; j < ${cols}; j++) {
                         const index_t row = ${first_row} + i, col = ${first_col} + j;

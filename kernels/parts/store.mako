@@ -1,52 +1,56 @@
 <%doc>
 The epilogue, and the one place that knows it:
 
-    D = activation(row_scale * col_scale * (alpha * A @ B) + beta * C + bias) + residual
+    D = expression(activation(row_scale * col_scale * (alpha * A @ B) + beta * C + bias) + residual)
 
-then one rounding to the output's type. With beta = 0, C is not an argument and cannot be read;
-with alpha = 0 the sum is left out, so C (times beta) passes through with all its bits.
+then one rounding to the output's type; `aux` gets what the activation is given. With beta = 0, C
+is not an argument and cannot be read; with alpha = 0 the sum is left out, so C (times beta)
+passes through with all its bits. `value` is for one element, `value_of_vector` for neighbours in
+a row.
 </%doc>
 <%namespace name="index" file="parts/index.mako"/>
+<%namespace name="activation" file="parts/activation.mako"/>
 
 <%def name="functions()">
 % if kind.activation != "none":
-static inline scalar_t activation(scalar_t x) {
-% if kind.activation == "relu":
-    return x < ${literal("0")} ? ${literal("0")} : x;  // NaN stays NaN
-% elif kind.activation == "sigmoid":
-    return ${literal("1")} / (${literal("1")} + exp(-x));
-% elif kind.activation == "tanh":
-    return tanh(x);
-% elif kind.activation == "silu":
-    return isinf(x) && x < ${literal("0")} ? -${literal("0")} : x / (${literal("1")} + exp(-x));
-% elif kind.activation == "gelu":
-    return isinf(x) && x < ${literal("0")} ? -${literal("0")}
-        : ${literal("0.5")} * x * erfc(-x * ${literal("0.70710678118654752440")});
-% elif kind.activation == "gelu_tanh":
-    // 0.5 x (1 + tanh(u)) = x / (1 + exp(-2u)), which keeps its digits for negative x
-    const scalar_t u = ${literal("0.79788456080286535588")} * (x + ${literal("0.044715")} * x * x * x);
-    return isinf(x) && x < ${literal("0")} ? -${literal("0")}
-        : x / (${literal("1")} + exp(-${literal("2")} * u));
-% endif
-}
+${activation.function("activated", "scalar_t")}
 
 % endif
-static inline void write_out(__global ${out.storage} *p, index_t i, acc_t value) {
-% if out.kind == "complex":
-    p[2 * i] = (${out.storage})${real_part("value")};
-    p[2 * i + 1] = (${out.storage})${"value.y" if compute.kind == "complex" else "0"};
-% elif out.kind == "half":
+% if kind.aux:
+${writer("aux", aux)}
+% endif
+${writer("out", out)}
+% if kind.reproducible and compute.kind in ("real", "complex"):
+
+// Devices make different NaNs; the same bits everywhere means one of them.
+static inline scalar_t canonical(scalar_t x) {
+    return x == x ? x : ${quiet_nan("")};
+}
+% endif
+</%def>
+
+<%def name="writer(name, element)">\
+static inline void write_${name}(__global ${element.storage} *p, index_t i, acc_t value) {
+% if element.kind == "complex":
+    p[2 * i] = (${element.storage})${real_part("value")};
+    p[2 * i + 1] = (${element.storage})${"value.y" if compute.kind == "complex" else "0"};
+% elif element.kind == "half":
     vstore_half_rte(${real_part("value")}, i, p);
-% elif out.kind == "bfloat":
+% elif element.kind == "bfloat":
     // Round to nearest even on the upper 16 bits; a NaN keeps a bit of its payload set.
     const uint bits = as_uint((float)${real_part("value")});
     const uint rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     p[i] = (ushort)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
 % else:
-    p[i] = (${out.storage})${real_part("value")};
+    p[i] = (${element.storage})${real_part("value")};
 % endif
 }
 </%def>
+
+<%def name="quiet_nan(width)"><%
+    forms = {"float": f"as_float{width}((int{width})(0x7fc00000))",
+             "double": f"as_double{width}((long{width})(0x7ff8000000000000l))"}
+%>${forms[compute.scalar]}</%def>
 
 <%def name="real_part(value)"><%
     # The product as a number of its own type: integers wrap to it before any conversion.
@@ -67,13 +71,36 @@ ${value(sum, row, col)}\
 
 <%def name="value(sum, row, col)">\
         acc_t value = ${stages(sum, row, col)};
+% if kind.aux:
+        write_aux(aux, ${index.at("aux", row, col)}, ${same_nan("value")});
+% endif
 % if kind.activation != "none":
-        value = activation(value);
+        value = activated(value${", clamp_low, clamp_high" if kind.activation == "clamp" else ""});
 % endif
 % if kind.residual:
         value = add(value, load_residual(residual, ${index.at("residual", row, col)}));
 % endif
+% if kind.expression:
+        {
+            const scalar_t in_acc = value, in_row = (scalar_t)(${row}), in_col = (scalar_t)(${col});
+% for name, _ in kind.extras:
+            const scalar_t in_${name} = load_extra_${name}(extra_${name}, ${index.at("extra_" + name, row, col)});
+% endfor
+            value = ${expression};
+        }
+% endif
+% if kind.reproducible:
+        value = ${same_nan("value")};
+% endif
 </%def>
+
+<%def name="same_nan(value)"><%
+    text = value
+    if kind.reproducible and compute.kind == "complex":
+        text = f"(acc_t)(canonical({value}.x), canonical({value}.y))"
+    elif kind.reproducible and compute.kind == "real":
+        text = f"canonical({value})"
+%>${text}</%def>
 
 <%def name="stages(sum, row, col)"><%
     # The terms before the activation, as one expression; terms that are not there leave no trace.
@@ -96,3 +123,67 @@ ${value(sum, row, col)}\
     for term in terms[1:]:
         value = f"add({value}, {term})"
 %>${value}</%def>
+
+<%def name="vector_functions(width)">
+// The same for vec_t: neighbours in a row of the output.
+% if kind.activation != "none":
+${activation.function("activated_each", "vec_t", str(width))}
+
+% endif
+% for x in arrays:
+% if x.name in FUSED:
+static inline vec_t load_${x.name}_each(__global const ${x.storage} *p, index_t i, index_t step) {
+    if (step == 0) return (vec_t)(load_${x.name}(p, i));
+% if x.storage == compute.scalar:
+    if (step == 1) return *(__global const vec_u *)(p + i);
+% endif
+    return (vec_t)(${", ".join("load_%s(p, i + %d * step)" % (x.name, q) for q in range(width))});
+}
+% endif
+% endfor
+</%def>
+
+<%def name="value_of_vector(sum, row, col, width)">\
+<%
+    def loaded_at(name):
+        place = capture(index.at, name, row, col)
+        return f"load_{name}_each({name}, {place}, {name}_col_stride)"
+    term = sum if kind.alpha == "one" else f"alpha * {sum}"
+    for scale in ("row_scale", "col_scale"):
+        if getattr(kind, scale):
+            term = f"{loaded_at(scale)} * ({term})"
+    for name in ("c", "bias"):
+        if getattr(kind, name):
+            other = loaded_at(name)
+            if name == "c" and kind.beta == "general":
+                other = f"beta * {other}"
+            term = f"{term} + {other}"
+%>\
+                vec_t value = ${term};
+% if kind.aux:
+                {
+                    const vec_t before = ${same_nan_each("value", width)};
+                    const scalar_t *cells = (const scalar_t *)&before;
+                    for (int q = 0; q < ${width}; q++) write_aux(aux, ${index.at("aux", row, col + " + q")}, cells[q]);
+                }
+% endif
+% if kind.activation != "none":
+                value = activated_each(value${", clamp_low, clamp_high" if kind.activation == "clamp" else ""});
+% endif
+% if kind.residual:
+                value += ${loaded_at("residual")};
+% endif
+% if kind.reproducible:
+                value = ${same_nan_each("value", width)};
+% endif
+</%def>
+
+<%def name="same_nan_each(value, width)"><%
+    text = value
+    if kind.reproducible:
+        text = f"{value} == {value} ? {value} : {capture(quiet_nan, width)}"
+%>${text}</%def>
+
+<%!
+FUSED = ("c", "bias", "residual", "row_scale", "col_scale")
+%>

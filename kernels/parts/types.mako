@@ -47,8 +47,12 @@ static inline acc_t multiply_add(acc_t x, acc_t y, acc_t sum) {
 % if compute.kind == "complex":
     sum.x += x.x * y.x;
     sum.x -= x.y * y.y;
+% if kind.reproducible:
+    sum.y += x.x * y.y + x.y * y.x;  // the same if x and y change places
+% else:
     sum.y += x.x * y.y;
     sum.y += x.y * y.x;
+% endif
     return sum;
 % elif compute.kind == "bool":
     return sum | (x & y);

@@ -1,0 +1,248 @@
+<%doc>
+Activations, for one number or for a vector of them, from operators alone: builtins are slow on
+some CPU runtimes, wrong on others' widest vectors, and differ in their last bits from device to
+device. Here every step is a sum, a product or a choice, so with contraction off the bits are the
+same everywhere. Each is within 2 units in the last place of its type; NaN stays NaN.
+
+    logistic(w) = 1 / (1 + exp(-w));  silu = x logistic(x);  gelu_tanh = x logistic(2u)
+    gelu = x Q(-x),  Q(y) = exp(-y*y/2) F(t) / (y + 4),  t = (y - 4) / (y + 4) = 1 - 8 / (y + 4)
+
+Near their last bit they carry what rounding took away: `low` numbers are that much smaller than
+what they belong to, and relative corrections are added at the end. `take_apart` keeps the upper
+half of a significand, so that products of two such halves are exact.
+</%doc>
+<%!
+LIMITS = {
+    # of float and double: where exp(-x) is 0; where gelu(-x) and gelu_tanh(-x) are 0; 1.5 * 2^p
+    # with p bits behind the point; an exponent's place and its bias; the upper half's bits;
+    # a start for 1/d; steps from it; parts of log(2), 2 sqrt(2/pi) and its product with 0.044715.
+    "float": dict(
+        exp="110", gelu="15", gelu_tanh="12", round="12582912", shift=23, bias=127,
+        mask="-4096", start="0x7ef311c3", steps=3,
+        log2=("0.693145751953125", "0.0000014286068203094172"),
+        a=("1.595703125", "0.000065996605729710760"),
+        b=("0.07135009765625", "0.000004718616350248776"),
+    ),
+    "double": dict(
+        exp="760", gelu="39", gelu_tanh="22", round="6755399441055744", shift=52, bias=1023,
+        mask="-134217728l", start="0x7fde623822fc16e6l", steps=5,
+        log2=("0.69314718036912381649", "0.0000000001908214929270587816"),
+        a=("1.595769107341766357421875", "0.00000001426396435433790924"),
+        b=("0.07135481573641300201416016", "0.0000000005361872467621785960"),
+    ),
+}
+COEFFICIENTS = {
+    # (exp(r) - 1 - r) / r^2 where |r| <= log(2) / 2
+    ("exp", "float"): (
+        "0.5000000014286", "0.1666666668253", "0.04166645680968", "0.008333310024225",
+        "0.001393454192827", "0.0001989198131398",
+    ),
+    ("exp", "double"): (
+        "0.5", "0.1666666666666667143842", "0.04166666666666667007438",
+        "0.008333333333325544699563", "0.001388888888888332667437",
+        "0.0001984126987686435492947", "0.00002480158732700718673102",
+        "0.000002755725283351690974813", "0.0000002755727181021979956947",
+        "0.0000000251062747335732946873", "0.000000002091544229778011521616",
+    ),
+    # (tanh(x)/x - 1) / x^2 where |x| <= 0.55, of x^2
+    ("tanh", "float"): (
+        "-0.3333333200798", "0.1333311372902", "-0.05390942882746", "0.02130938866444",
+        "-0.006610227831115",
+    ),
+    ("tanh", "double"): (
+        "-0.3333333333333333256059", "0.1333333333333271482583", "-0.05396825396743401450417",
+        "0.02186948849366694190276", "-0.008863234397814354837784",
+        "0.003592110378689023877332", "-0.001455661830100716033614",
+        "0.0005889360520074057769748", "-0.0002346347410887237144459",
+        "0.00008511313685577671515502", "-0.00002060276537636634160482",
+    ),
+    # (gelu(x) - x/2) / x^2 where |x| <= 0.75, of x^2
+    ("gelu_small", "float"): (
+        "0.3989422794601", "-0.06649029632146", "0.009972360943304", "-0.001181318903736",
+        "0.0001029705148701",
+    ),
+    ("gelu_small", "double"): (
+        "0.398942280401432673603", "-0.0664903800669041970804", "0.009973557009976545921748",
+        "-0.001187328214396983147754", "0.0001154346776854094724514",
+        "-0.000009444605057900199678862", "0.0000006658139159575593624434",
+        "-0.00000004095039952241717301732", "0.000000002005713145365612211958",
+    ),
+    # F(t) = (y + 4) exp(y*y/2) erfc(y / sqrt(2)) / 2
+    ("gelu", "float"): (
+        "0.755285130623", "-0.6078966590909", "0.3871373679986", "-0.1865212814025",
+        "0.06039753308783", "-0.007545268265715", "-0.003489317276115", "0.00164521929736",
+        "0.0001710546115869", "-0.0002317986783423", "-0.00005155659329856",
+    ),
+    ("gelu", "double"): (
+        "0.7552851304157514932704", "-0.6078966419718921075862", "0.3871374007422145409913",
+        "-0.1865218579596572468011", "0.06039657489093656068866", "-0.007540188966726791574737",
+        "-0.003479692367393595150448", "0.001630818457588701191112",
+        "0.0001333443124096457365712", "-0.0002310949351694590144192",
+        "-0.000001908258479773433108426", "0.00003514468605300346296013",
+        "0.0000007166663245221031186195", "-0.000005920173323016102916896",
+        "-0.0000006296965605815823329725", "0.000001021554037196101533462",
+        "0.0000002718045296259283576715", "-0.0000001549649174224745046822",
+        "-0.00000008540841815685124977908", "0.00000001328079778731032784331",
+        "0.00000001961961086135555974024", "0.000000001918277020373340262557",
+        "-0.000000002522099457878073536419", "-0.0000000007262419810409579296381",
+    ),
+}
+%>
+
+<%def name="function(title, number, width='')">\
+<%
+    # The activation of the kind as a function, for values of type `number` of `width` lanes.
+    name, scalar = kind.activation, compute.scalar
+    limits = LIMITS[scalar]
+    whole = ("int" if scalar == "float" else "long") + width
+    as_number, as_whole = f"as_{scalar}{width}", f"as_{whole}"
+%>\
+% if name == "clamp":
+static inline ${number} ${title}(${number} x, const scalar_t low, const scalar_t high) {
+    const ${number} least = x < low ? (${number})(low) : x;
+    return least > high ? (${number})(high) : least;
+}
+% elif name == "relu":
+static inline ${number} ${title}(${number} x) {
+    return x < ${literal("0")} ? (${number})(${literal("0")}) : x;
+}
+% elif name == "tanh":
+static inline ${number} ${title}(${number} x) {
+    const ${number} wide = x < ${literal("0")} ? x + x : -(x + x), wide_low = (${number})(${literal("0")});
+${exponential("wide", "wide_low", number, whole, as_number, as_whole, limits, scalar)}\
+    const ${number} scaled = e * small_1 * small_2;
+    const ${number} top = ${literal("1")} - scaled, d = ${literal("1")} + scaled;
+    const ${number} top_low = ((${literal("1")} - top) - scaled) - scaled * e_low;
+    const ${number} d_low = ((${literal("1")} - d) + scaled) + scaled * e_low;
+${reciprocal(number, whole, as_number, as_whole, limits)}\
+    const ${number} outer = top * q + (top_low * q + top * q * q_low);
+    const ${number} s = x * x;
+    const ${number} inner = x + x * (s * ${polynomial("tanh", scalar, "s")});
+    const ${number} result = x < ${literal("0")} ? -outer : outer;
+    return wide > ${literal("-1.1")} ? inner : result;
+}
+% else:
+static inline ${number} ${title}(${number} x) {
+% if name == "sigmoid":
+    const ${number} factor = (${number})(${literal("1")}), w = x, w_low = (${number})(${literal("0")});
+${logistic(number, whole, as_number, as_whole, limits, scalar)}\
+% elif name == "silu":
+    const ${number} factor = x < ${literal("-" + limits["exp"])} ? (${number})(${literal("-" + limits["exp"])}) : x;
+    const ${number} w = x, w_low = (${number})(${literal("0")});
+${logistic(number, whole, as_number, as_whole, limits, scalar)}\
+% else:
+<%
+    limit = limits[name]
+%>\
+    // beyond, the value is 0 (of the sign of x) or x
+    const ${number} far = x < ${literal("-" + limit)} ? (${number})(${literal("-" + limit)}) : x;
+    const ${number} near = far > ${literal(limit)} ? (${number})(${literal(limit)}) : far;
+    const ${number} factor = far;
+    const ${number} high = ${as_number}(${as_whole}(near) & ${limits["mask"]}), low = near - high;
+    const ${number} s = near * near;
+    const ${number} s_low = ((high * high - s) + (high + high) * low) + low * low;
+% if name == "gelu_tanh":
+    // w = 2u = x (a + b x^2), and what rounding takes from it
+    const ${number} s_high = ${as_number}(${as_whole}(s) & ${limits["mask"]}), s_rest = (s - s_high) + s_low;
+    const ${number} bs = s_high * ${literal(limits["b"][0])};  // exact, as is high * high
+    const ${number} bs_low = s_rest * ${literal(limits["b"][0])} + s * ${literal(limits["b"][1])};
+    const ${number} t_sum = bs + ${literal(limits["a"][0])}, other = t_sum - bs;
+    const ${number} t_part = ((bs - (t_sum - other)) + (${literal(limits["a"][0])} - other))
+        + (bs_low + ${literal(limits["a"][1])});
+    const ${number} t = t_sum + t_part, t_low = (t_sum - t) + t_part;
+    const ${number} t_high = ${as_number}(${as_whole}(t) & ${limits["mask"]}), t_rest = t - t_high;
+    const ${number} w = near * t;
+    const ${number} w_low = (((high * t_high - w) + high * t_rest) + low * t_high)
+        + (low * t_rest + near * t_low);
+${logistic(number, whole, as_number, as_whole, limits, scalar)}\
+% else:
+    const ${number} wide = s * ${literal("-0.5")}, wide_low = s_low * ${literal("-0.5")};
+${exponential("wide", "wide_low", number, whole, as_number, as_whole, limits, scalar)}\
+    const ${number} y = near < ${literal("0")} ? -near : near;
+    const ${number} d = y + ${literal("4")}, other = d - y;
+    const ${number} d_low = (y - (d - other)) + (${literal("4")} - other);
+${reciprocal(number, whole, as_number, as_whole, limits)}\
+    const ${number} t = ${literal("1")} - q * ${literal("8")};
+    const ${number} t_low = ((${literal("1")} - t) - q * ${literal("8")}) - q * q_low * ${literal("8")};
+<%
+    c = COEFFICIENTS["gelu", scalar]
+%>\
+    const ${number} rest = t * ${polynomial("gelu", scalar, "t", 1)};
+    const ${number} f = rest + ${literal(c[0])};
+    const ${number} slope = ((t * ${literal("-0.56")} + ${literal("0.774")}) * t + ${literal(c[1])}) * t_low;
+    const ${number} f_low = ((${literal(c[0])} - f) + rest) + slope;
+    const ${number} xe = near * e, product = xe * q, tail = product * f;
+    const ${number} e_high = ${as_number}(${as_whole}(e) & ${limits["mask"]}), e_part = e - e_high;
+    const ${number} xe_low = ((high * e_high - xe) + high * e_part + low * e_high) + low * e_part;
+    const ${number} p_high = ${as_number}(${as_whole}(product) & ${limits["mask"]}), p_part = product - p_high;
+    const ${number} f_high = ${as_number}(${as_whole}(f) & ${limits["mask"]}), f_part = f - f_high;
+    const ${number} tail_low = ((p_high * f_high - tail) + p_high * f_part + p_part * f_high) + p_part * f_part;
+    const ${number} missing = tail * (e_low + q_low) + (product * f_low + xe_low * q * f);
+    const ${number} outer = (tail + (tail_low + missing)) * small_1 * small_2;
+    const ${number} result = x < ${literal("0")} ? outer : far - outer;
+    const ${number} inner = x * ${literal("0.5")} + s * ${polynomial("gelu_small", scalar, "s")};
+    return y < ${literal("0.7")} ? inner : result;
+% endif
+% endif
+}
+% endif
+</%def>
+
+<%def name="logistic(number, whole, as_number, as_whole, limits, scalar)">\
+    // factor / (1 + exp(-w)): both forms of it have exp(-|w|), which cannot overflow
+    const ${number} wide = w < ${literal("0")} ? w : -w, wide_low = w < ${literal("0")} ? w_low : -w_low;
+${exponential("wide", "wide_low", number, whole, as_number, as_whole, limits, scalar)}\
+    const ${number} scaled = e * small_1 * small_2;
+    const ${number} d = ${literal("1")} + scaled;
+    const ${number} d_low = ((${literal("1")} - d) + scaled) + scaled * e_low;
+${reciprocal(number, whole, as_number, as_whole, limits)}\
+    const ${number} above = factor * q, below = factor * e * q;
+    const ${number} left = (below + below * (e_low + q_low)) * small_1 * small_2;
+    const ${number} right = w > ${literal(limits["exp"])} ? factor : above + above * q_low;
+    return w < ${literal("0")} ? left : right;
+</%def>
+
+<%def name="exponential(x, x_low, number, whole, as_number, as_whole, limits, scalar)">\
+    // exp(x) = e (1 + e_low) small_1 small_2 for x <= 0; two powers of 2, for results that are
+    // smaller than the least normal number
+    const ${number} clamped = ${x} < ${literal("-" + limits["exp"])} ? (${number})(${literal("-" + limits["exp"])}) : ${x};
+    const ${number} rounded = clamped * ${literal("1.4426950408889634")} + ${literal(limits["round"])};
+    const ${number} power = rounded - ${literal(limits["round"])};
+    const ${whole} power_bits = ${as_whole}(rounded) - ${as_whole}((${number})(${literal(limits["round"])}));
+    const ${whole} half_bits = power_bits >> 1;
+    const ${number} small_1 = ${as_number}((half_bits + ${limits["bias"]}) << ${limits["shift"]});
+    const ${number} small_2 = ${as_number}((power_bits - half_bits + ${limits["bias"]}) << ${limits["shift"]});
+    const ${number} r_high = clamped - power * ${literal(limits["log2"][0])};
+    const ${number} r_part = power * ${literal(limits["log2"][1])};
+    const ${number} r_sum = r_high - r_part;
+    const ${number} r_rest = ((r_high - r_sum) - r_part) + ${x_low};
+    const ${number} r = r_sum + r_rest, r_low = (r_sum - r) + r_rest;
+    const ${number} first = ${literal("1")} + r;
+    const ${number} e_rest = ((${literal("1")} - first) + r) + (r * r * ${polynomial("exp", scalar, "r")} + r_low * first);
+    const ${number} e = first + e_rest;
+    // what is missing, in parts of e; 1/e to a few percent is enough
+    const ${number} e_low = ((first - e) + e_rest) * (${literal("2.08")} - e * ${literal("1.04")});
+</%def>
+
+<%def name="reciprocal(number, whole, as_number, as_whole, limits)">\
+    // 1 / (d + d_low) = q (1 + q_low)
+% if kind.reproducible:
+    const ${number} q_0 = ${as_number}(${limits["start"]} - ${as_whole}(d));
+% for step in range(limits["steps"]):
+    const ${number} q_${step + 1} = q_${step} * (${literal("2")} - d * q_${step});
+% endfor
+    const ${number} q = q_${limits["steps"]};
+% else:
+    const ${number} q = ${literal("1")} / d;
+% endif
+    const ${number} d_high = ${as_number}(${as_whole}(d) & ${limits["mask"]}), d_rest = d - d_high;
+    const ${number} q_high = ${as_number}(${as_whole}(q) & ${limits["mask"]}), q_rest = q - q_high;
+    const ${number} q_low = (((${literal("1")} - d_high * q_high) - d_high * q_rest) - d_rest * q_high)
+        - (d_rest * q_rest + d_low * q);
+</%def>
+
+<%def name="polynomial(name, scalar, x, first=0)"><%
+    text, *others = [literal(c) for c in reversed(COEFFICIENTS[name, scalar][first:])]
+    for c in others:
+        text = f"({text} * {x} + {c})"
+%>${text}</%def>
