@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from clmatmul.config import TileConfig
+from clmatmul.variants import load_variant, variant_names
 
 _ENUMERABLE = 2000  # combinations that take a fraction of a second to check
 _PATIENCE = 20  # times as many take seconds
@@ -25,6 +26,14 @@ def _all_of(variant):
 def _random(variant, rng):
     values = {name: rng.choice(choices) for name, choices in variant.all_parameters().items()}
     return TileConfig.of(variant.name, **values)
+
+
+def program_of(config):
+    """What decides a configuration's text: equal for those that share their programs."""
+    if config.variant not in variant_names():
+        return config
+    rendered = load_variant(config.variant).parameters
+    return config.variant, tuple(x for x in config.parameters if x[0] in rendered)
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,15 @@ class SearchSpace:
         variant = next((v for v in self.variants if v.name == config.variant), None)
         known = variant is not None and set(config.values()) == set(variant.all_parameters())
         return known and not variant.reject(config, self.problem, self.profile)
+
+    @cached_property
+    def offered(self):
+        """Names of the variants that serve this kind of problem on this device."""
+        return tuple(v.name for v in self.variants if not self._unmet(v))
+
+    def parameters(self, variant):
+        """name → values in order, of a variant."""
+        return next(v for v in self.variants if v.name == variant).all_parameters()
 
     def survey(self, rng):
         """A Survey of each variant; of a sample where there are many combinations."""

@@ -1,6 +1,8 @@
 """One configuration put to the test: built, verified on poisoned memory, timed."""
 
 import logging
+import math
+import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,18 +23,21 @@ from clmatmul.errors import (
 )
 from clmatmul.executable import build
 from clmatmul.measure import measure, measure_host, rotation, stated_peak
-from clmatmul.plan import WRITTEN, make_plan
+from clmatmul.plan import make_plan
 
 _log = logging.getLogger("clmatmul")
 _CHECK_SEED = 20260101
 _CHECK_DATA = ("ids_a", "ids_b", "exact")
-_PART_FLOPS = 1e9  # a product larger than this is first run in part, to tell how long it takes
+_PART_FLOPS = 3e7  # a product larger than this is first run in part, to tell how long it takes
 # Multiply-adds that the oracle spends on a sample: a BLAS serves float64 alone.
 _SAMPLE_TERMS = {"float64": 4e8, "complex128": 1e8}
 _SAMPLE_TERMS_SLOW = 3e7
 _LEAST_LINES = 3
 _NOTE_LENGTH = 400
 _HOPELESS = 3  # times slower than the best: one run says enough
+_BEHIND = 1.5  # times slower than the best: a few runs say enough
+_PROOF_SIZES = 12
+_PROOF_RUNS = 100
 
 
 @dataclass(frozen=True)
@@ -48,11 +53,6 @@ def run_case(device, config, case, instrument="none"):
 
     VerificationError if an input was changed.
     """
-    return _run_case(device, config, case, instrument)["out"]
-
-
-def _run_case(device, config, case, instrument="none"):
-    """name → memory afterwards, of the arrays that a kernel writes."""
     plan = make_plan(case.problem, device.profile, config, instrument)
     executable = build(device, plan)
     queue = device.queue()
@@ -61,15 +61,14 @@ def _run_case(device, config, case, instrument="none"):
     compute = COMPUTE_TYPES[case.problem.compute]
     scalars = {name: kernel_scalar(value, compute) for name, value in case.scalars.items()}
     event, keep = executable(queue, operands, scalars)
-    devices.wait([event])
-    after = {}
+    after = np.empty_like(case.memory["out"].cells)
+    device.read(queue, buffers["out"], after, wait_for=[event])
     for name, x in case.memory.items():
-        now = np.empty_like(x.cells)
-        device.read(queue, buffers[name], now)
-        if name in WRITTEN:
-            after[name] = now
-        elif now.tobytes() != x.cells.tobytes():
-            raise VerificationError(f"{config} changed its input {name}")
+        if name != "out":
+            now = np.empty_like(x.cells)
+            device.read(queue, buffers[name], now)
+            if now.tobytes() != x.cells.tobytes():
+                raise VerificationError(f"{config} changed its input {name}")
     del keep
     return after
 
@@ -77,14 +76,10 @@ def _run_case(device, config, case, instrument="none"):
 def check_case(device, config, case):
     """The Verdict on one case."""
     try:
-        after = _run_case(device, config, case)
+        after = run_case(device, config, case)
     except VerificationError as error:
         return Verdict(str(error), None)
-    if case.aux is not None:
-        fault, ratio = case.aux.judge(after["aux"])
-        if fault:
-            return Verdict(f"auxiliary output: {fault}", ratio)
-    return Verdict(*case.judge(after["out"]))
+    return Verdict(*case.judge(after))
 
 
 def check_sizes(config):
@@ -206,7 +201,7 @@ class Workload:
         after = np.empty_like(self.case.before)
         self.device.read(queue, first["out"][0], after)
         for name, x in memory.items():
-            if name not in WRITTEN:
+            if name != "out":
                 now = np.empty_like(x.cells)
                 self.device.read(queue, first[name][0], now)
                 if not np.array_equal(now.view(np.uint8), x.cells.view(np.uint8)):
@@ -253,14 +248,13 @@ class Sample:
         a, b = memory["a"].view[..., rows, :], memory["b"].view[..., :, cols]
         a = a.conj() if p.a.conjugate else a
         b = b.conj() if p.b.conjugate else b
+        epilogue = {name: memory[name].view[index] for name, _ in p.epilogue.operands()}
         scalars = self._case.scalars
-        views = {name: memory[name].view[index] for name, _ in p.epilogue.operands()}
-        epilogue = cases.fused_values(p.kind, views, scalars)
         fused = dict(
             alpha={"zero": 0, "one": 1}.get(p.alpha, scalars["alpha"]),
             beta={"zero": 0, "one": 1}.get(p.beta, scalars["beta"]),
             c=memory["c"].view[index] if "c" in memory else None,
-            epilogue=epilogue,
+            epilogue={**epilogue, "activation": p.epilogue.activation},
             compute=p.compute,
             out=p.out.dtype,
         )
@@ -309,49 +303,100 @@ def _bytes_of(cells, index):
 
 
 def try_config(device, workload, config, *, entered=lambda state: None, best_ns=None,
-               slowest_ns=None):  # fmt: skip
+               slowest_ns=None, checked=False):  # fmt: skip
     """The Trial of one configuration: build, first launch, verification, timing, in this order.
 
     entered: told each of 'build', 'launch', 'verify', 'time' as it begins. best_ns: time of the
-    best so far; one that is far behind is timed by a single run. slowest_ns: not run at full
-    size if it would take longer than this.
+    best so far; one that is far behind is timed by few runs. slowest_ns: not run at full size if
+    it would take longer than this. checked: `check_config` has found it right already.
     """
     problem = workload.problem
 
-    def failed(status, error):
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        return Trial(config, status, note=lines[0][:_NOTE_LENGTH])
-
-    try:
+    def steps():
         entered("build")
         executable = build(device, make_plan(problem, device.profile, config))
         entered("launch")
-        fault = _border_fault(device, config, executable.plan.kind, entered=entered)
-        if fault:
-            return failed("wrong_result", fault)
+        if not checked:
+            fault = _border_fault(device, config, executable.plan.kind, entered=entered)
+            if fault:
+                return _failed(config, "wrong_result", fault)
         expected = workload.estimate_ns(config)
         if slowest_ns is not None and expected > slowest_ns:
-            return failed("too_slow", f"would take about {expected / 1e6:.0f} ms")
+            return _failed(config, "too_slow", f"would take about {expected / 1e6:.0f} ms")
         first = workload.result(executable)
         verdict = workload.sample.judge(first)
         if verdict.fault:
-            return failed("wrong_result", verdict.fault)
+            return _failed(config, "wrong_result", verdict.fault)
         entered("time")
         timed = _time(workload, executable, best_ns)
         if workload.result(executable).tobytes() != first.tobytes():
-            return failed("unstable", "two runs on the same operands gave different bits")
+            return _failed(config, "unstable", "two runs on the same operands gave different bits")
+        return Trial(
+            config, "ok", timed.median_ns, timed.minimum_ns, timed.spread_ns,
+            len(timed.times_ns), verdict.error_ratio,
+            "" if workload.has_events else "timed by the wall clock",
+        )  # fmt: skip
+
+    return _classified(config, steps)
+
+
+def check_config(device, problem, config, *, entered=lambda state: None):
+    """The Trial of a configuration that is built and checked round its tile borders, not timed."""
+
+    def steps():
+        entered("build")
+        plan = build(device, make_plan(problem, device.profile, config)).plan
+        entered("launch")
+        fault = _border_fault(device, config, plan.kind, entered=entered)
+        return _failed(config, "wrong_result", fault) if fault else Trial(config, "ok")
+
+    return _classified(config, steps)
+
+
+def _classified(config, steps):
+    """The Trial that `steps` returns, or the status of the error that it raises."""
+    try:
+        return steps()
     except (BuildError, TemplateError) as error:
-        return failed("build_failed", error)
+        return _failed(config, "build_failed", error)
     except (LaunchError, ConfigError, DeviceError) as error:
-        return failed("launch_failed", error)
+        return _failed(config, "launch_failed", error)
     except VerificationError as error:
-        return failed("wrong_result", error)
+        return _failed(config, "wrong_result", error)
     except MeasurementError as error:
-        return failed("unstable", error)
-    return Trial(
-        config, "ok", timed.median_ns, timed.minimum_ns, timed.spread_ns, len(timed.times_ns),
-        verdict.error_ratio, "" if workload.has_events else "timed by the wall clock",
-    )  # fmt: skip
+        return _failed(config, "unstable", error)
+
+
+def _failed(config, status, error):
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return Trial(config, status, note=lines[0][:_NOTE_LENGTH])
+
+
+def fault_in_proof(device, workload, config, seconds):
+    """What is wrong with a winner: at sizes of all kinds, and in many runs; None if nothing is.
+
+    Sizes are random up to three tiles, on exact data. Then the same product again and again, each
+    time into poison: a race shows as different bits. Ends after `seconds`.
+    """
+    begin = time.monotonic()
+    rng = np.random.default_rng(_CHECK_SEED)
+    kind = workload.problem.kind
+    largest = check_sizes(config)[0]
+    sizes = [
+        tuple(int(x) for x in rng.integers(1, [min(3 * x, 700) for x in largest]))
+        for _ in range(_PROOF_SIZES)
+    ]
+    fault = _border_fault(device, config, kind, sizes, data=("exact",), until=begin + seconds / 2)
+    if fault:
+        return fault
+    executable = build(device, make_plan(workload.problem, device.profile, config))
+    first = workload.result(executable).tobytes()
+    for run in range(_PROOF_RUNS):
+        if time.monotonic() - begin > seconds:
+            return None
+        if workload.result(executable).tobytes() != first:
+            return f"run {run + 2} on the same operands gave different bits"
+    return None
 
 
 def _sizes_of_programs(device, plan):
@@ -375,13 +420,19 @@ def _sizes_of_programs(device, plan):
     return tuple(filter(runs_the_same, sizes)) or sizes
 
 
-def _border_fault(device, config, kind, sizes=None, entered=lambda state: None):
-    """What is wrong round a configuration's tile borders, on exact data; None if nothing is."""
+def _border_fault(device, config, kind, sizes=None, entered=lambda state: None, data=_CHECK_DATA,
+                  until=math.inf):  # fmt: skip
+    """What is wrong round a configuration's tile borders, on exact data; None if nothing is.
+
+    until: no further case is begun at this time of the monotonic clock.
+    """
     rng = np.random.default_rng(_CHECK_SEED)
     launched = False
-    for data in _CHECK_DATA:
+    for pattern in data:
         for m, n, k in sizes or check_sizes(config):
-            case = cases.make_case(kind, m, n, k, data, rng)
+            if time.monotonic() > until:
+                return None
+            case = cases.make_case(kind, m, n, k, pattern, rng)
             try:
                 verdict = check_case(device, config, case)
             except ConfigError:
@@ -390,7 +441,7 @@ def _border_fault(device, config, kind, sizes=None, entered=lambda state: None):
                 launched = True
                 entered("verify")
             if verdict.fault:
-                return f"{m}×{n}×{k}, {data}: {verdict.fault}"
+                return f"{m}×{n}×{k}, {pattern}: {verdict.fault}"
     return None
 
 
@@ -399,6 +450,8 @@ def _time(workload, executable, best_ns):
         once = workload.time(executable, runs=1)
         if once.median_ns > _HOPELESS * best_ns:
             return once
+        if once.median_ns > _BEHIND * best_ns:
+            return workload.time(executable, runs=3, max_seconds=5)
     return workload.time(executable, min_seconds=0.1, max_seconds=5)
 
 

@@ -10,7 +10,7 @@ from processes import environment
 
 from clmatmul.errors import ClmatmulError, DeviceError, NoDeviceError
 from clmatmul.explanation import plain_problem
-from clmatmul.tune import trials
+from clmatmul.tune import lanes, trials
 from clmatmul.tune.supervisor import LIMITS, Worker, WorkerFailure
 from clmatmul.tune.trials import DeviceLost, Trials
 
@@ -189,7 +189,7 @@ def scripted(device, monkeypatch):
         profile = {"profile": json.loads(device.profile.to_json())}
         table = {"open": lambda r: profile, "prepare": lambda r: {}, "canary": lambda r: {}}
         table.update(answers)
-        monkeypatch.setattr(trials, "Worker", lambda: Scripted(table, log))
+        monkeypatch.setattr(lanes, "Worker", lambda programs: Scripted(table, log))
         made = Trials(None)
         made.prepare(plain_problem(8, 8, 8), 0)
         return made, log
@@ -237,7 +237,7 @@ def test_a_device_that_fails_the_safe_kernel_is_lost(scripted, canary):
 
 
 def test_a_worker_serves_a_limited_number_of_trials(scripted, monkeypatch):
-    monkeypatch.setattr(trials, "_TRIALS_PER_WORKER", 2)
+    monkeypatch.setattr(lanes, "_REQUESTS_PER_WORKER", 2)
     ok = {"status": "ok", "config": CONFIG.to_dict(), "median_ns": 5.0}
     made, log = scripted(**{"try": lambda request: ok})
     for _ in range(5):
@@ -257,8 +257,8 @@ def test_limits_follow_the_best_or_the_timeout(scripted, monkeypatch):
     made.try_config(CONFIG)
     made.try_config(CONFIG, best_ns=1e6)
     made.try_config(CONFIG, best_ns=1e9)
-    assert [slowest for slowest, _ in seen] == [30e9, 1e9, 20e9]
-    assert [limits["time"] for _, limits in seen] == [165, 20, 115]
+    assert [slowest for slowest, _ in seen] == [30e9, 0.1e9, 20e9]
+    assert [limits["time"] for _, limits in seen] == [165, 15.5, 115]
     made._timeout = 3
     made.try_config(CONFIG)
     assert {seen[-1][1][state] for state in ("build", "launch", "verify", "time")} == {3}

@@ -9,7 +9,7 @@ from clmatmul.cli.output import SCHEMA, on_terminal, print_json, print_lines, pr
 from clmatmul.explanation import plain_problem
 from clmatmul.tune import tune
 from clmatmul.tune.progress import PlainProgress, Progress, RichProgress
-from clmatmul.tune.strategies import STRATEGIES
+from clmatmul.tune.strategies import DEFAULT, STRATEGIES
 
 _NOTHING_PASSED = 1
 _INTERRUPTED = 130
@@ -31,13 +31,15 @@ def add_arguments(parser):
     group.add_argument("--layout", choices=("NN", "NT", "TN", "TT"), default="NN",
                        help="of A and B, as for explain (default NN)")  # fmt: skip
     group = parser.add_argument_group("the search")
-    group.add_argument("--strategy", choices=tuple(STRATEGIES), default="random",
-                       help="default random")  # fmt: skip
+    group.add_argument("--strategy", choices=tuple(STRATEGIES), default=DEFAULT,
+                       help=f"default {DEFAULT}; tpe needs the extra optuna")  # fmt: skip
     group.add_argument("--budget", action="append", metavar="LIMIT",
                        help="60s, 5m, 200trials; of several, the first to end (60s)")  # fmt: skip
     group.add_argument("--seed", type=int, default=0, help="of the order and the data (default 0)")
     group.add_argument("--timeout", type=float, metavar="SECONDS",
                        help="for each of build, launch, check and timing of a trial")  # fmt: skip
+    group.add_argument("--jobs", type=size, metavar="COUNT",
+                       help="processes that build side by side (default: one a core, up to 8)")  # fmt: skip
     group.add_argument("--variant", action="append", metavar="NAME",
                        help="search this kernel only; may be repeated")  # fmt: skip
     again = group.add_mutually_exclusive_group()
@@ -70,6 +72,7 @@ def run(arguments):
         force=arguments.force,
         variants=arguments.variant,
         dry_run=arguments.dry_run,
+        jobs=arguments.jobs,
         progress=_Acknowledging(progress) if arguments.jsonl else progress,
     )
     if arguments.jsonl:

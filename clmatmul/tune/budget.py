@@ -1,10 +1,11 @@
 """Budget: when a search ends, in seconds, in trials, or whichever of both comes first."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clmatmul.errors import ArgumentError
 
+_FINAL_SECONDS = 10
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 
 
@@ -48,6 +49,12 @@ class Budget:
             None if self.seconds is None else self.seconds / parts,
             None if self.trials is None else max(self.trials // parts, 1),
         )
+
+    def searching(self):
+        """The part for the search itself: some of the seconds are for the final comparison."""
+        if self.seconds is None:
+            return self
+        return replace(self, seconds=self.seconds - min(0.2 * self.seconds, _FINAL_SECONDS))
 
     def is_spent(self, seconds, trials):
         """True once either limit is reached."""

@@ -44,6 +44,7 @@ class ProblemReport:
     comparison: Comparison | None = None
     verdict: str = ""
     stopped: str = ""
+    outlook: str = ""
     curve: tuple = ()
 
     def to_dict(self):
@@ -72,6 +73,7 @@ class ProblemReport:
             "comparison": None if self.comparison is None else vars(self.comparison),
             "verdict": self.verdict,
             "stopped": self.stopped,
+            "outlook": self.outlook,
             "best_so_far": [{"seconds": s, "median_ns": ns} for s, ns in self.curve],
         }
 
@@ -137,6 +139,8 @@ def _lines(found):
             f"{speed(problem.flops, row.median_ns):>16s}{against}  {row.name}{origin}"
         )
     yield f"result      {found.verdict}"
+    if found.outlook:
+        yield f"outlook     {found.outlook}"
     if found.failures:
         yield f"failures    {len(found.failures)}, such as"
         for record in found.failures[:3]:

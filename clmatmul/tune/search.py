@@ -10,6 +10,10 @@ from clmatmul.tune.budget import Budget
 from clmatmul.tune.report import Row
 
 _SHOWN = 5
+_SETTLED_AT = 1.01  # of the best time
+_LEAST_PATIENCE = 100
+_TELLING_TRIALS = 10
+_NOISE = 0.005
 
 
 @dataclass
@@ -20,15 +24,15 @@ class Search:
     space: SearchSpace
     untuned: tuple  # Choices
     seeds: tuple  # configs
-    known: dict
     budget: Budget
     begin: float
-    records: dict  # config → TuningRecord, of this search
+    records: dict  # config → TuningRecord, of this search and of earlier ones
     skipped: int = 0
     tried: int = 0
     best: TuningRecord | None = None
     curve: tuple = ()
     numpy_ns: float | None = None
+    steps: tuple = ()  # (trials made, best ns) whenever the best improved
 
     @property
     def seconds(self):
@@ -39,11 +43,36 @@ class Search:
         if record.status == "ok" and (self.best is None or record.median_ns < self.best.median_ns):
             self.best = record
             self.curve += ((seconds, record.median_ns),)
+            self.steps += ((self.tried, record.median_ns),)
 
     def ranked(self):
         """The records that passed, fastest first."""
         passed = [x for x in self.records.values() if x.status == "ok"]
         return sorted(passed, key=lambda x: x.median_ns)
+
+    @property
+    def is_settled(self):
+        """True if no gain is expected: many trials, none of which brought a hundredth.
+
+        As many as it took to get here, and a hundred at least.
+        """
+        if not self.steps:
+            return False
+        here = self.steps[-1][1]
+        gained = next(tried for tried, ns in self.steps if ns <= _SETTLED_AT * here)
+        return self.tried - gained >= max(_LEAST_PATIENCE, gained)
+
+    def outlook(self):
+        """One sentence on what more time may bring, from what the last half of the trials did."""
+        if self.best is None or self.tried < _TELLING_TRIALS:
+            return "too few trials to tell what more would bring"
+        halfway = [ns for tried, ns in self.steps if tried <= self.tried / 2]
+        if not halfway:
+            return "the best was found in the second half of the trials: more may well bring more"
+        gain = halfway[-1] / self.best.median_ns - 1
+        if gain < _NOISE:
+            return "the second half of the trials brought nothing: more would hardly"
+        return f"the second half of the trials brought {gain:.0%}: twice as many may bring as much"
 
     def default(self):
         """The record of the first untuned choice that works, or None."""

@@ -23,7 +23,7 @@ from clmatmul.tune.messages import raise_error
 # operands, and what must come out. Then what happens to a trial, in order; the tuner sets the
 # limits of 'verify' and 'time' by the problem.
 LIMITS = {"open": 60, "prepare": 120, "build": 30, "launch": 20, "verify": 60, "time": 60,
-          "compare": 60}  # fmt: skip
+          "compare": 60, "prove": 60}  # fmt: skip
 _TERMINATE_SECONDS = 2
 _STDERR_TAIL = 2000
 
@@ -40,17 +40,18 @@ class WorkerFailure(Exception):
 class Worker:
     """One worker process; `ask` sends a request and waits for the reply.
 
-    arguments: of the Python interpreter that is started.
+    arguments: of the Python interpreter that is started. programs: a folder for the programs
+    that workers build for each other, instead of the user's cache.
     """
 
-    def __init__(self, arguments=("-m", "clmatmul.tune.worker")):
+    def __init__(self, arguments=("-m", "clmatmul.tune.worker"), programs=None):
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115, lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env=_environment(),
+            env=_environment(programs),
             **_own_session(),
         )
         self._said_before = 0
@@ -137,16 +138,14 @@ class Worker:
         self._process.wait()
 
 
-def _environment():
+def _environment(programs):
     """The worker imports the same clmatmul as this process, whatever lies in this folder."""
     root = str(Path(__file__).resolve().parent.parent.parent)
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONSAFEPATH": "1",
-        "CLMATMUL_CACHE": "0",  # most candidates run once: no time for their binaries
-    }
+    own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+    if programs is not None:
+        own["CLMATMUL_CACHE_DIR"] = str(programs)
+    return {**os.environ, **own}
 
 
 def _own_session():

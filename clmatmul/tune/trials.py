@@ -1,34 +1,31 @@
-"""Runs trials one after the other in a worker, and replaces the worker when one ends it.
+"""Runs trials in worker processes: several build and check, one times.
 
-A trial always comes back as a status: also if it crashed the process or never ended.
+A trial always comes back as a status: also if it crashed the process or never ended. A batch is
+built and checked first, side by side, and timed afterwards: nothing is built while timing.
 """
 
 import json
-from dataclasses import dataclass
+import os
+import queue
+import shutil
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 from clmatmul.config import TileConfig
 from clmatmul.device_profile import DeviceProfile
-from clmatmul.errors import ClmatmulError, DeviceError
+from clmatmul.errors import DeviceError
+from clmatmul.space import program_of
 from clmatmul.trial import Trial
+from clmatmul.tune.lanes import DeviceLost, Lane
 from clmatmul.tune.messages import problem_to_dict
-from clmatmul.tune.supervisor import LIMITS, Worker, WorkerFailure
+from clmatmul.tune.supervisor import LIMITS, WorkerFailure
 
-_TRIALS_PER_WORKER = 200  # drivers leak
+__all__ = ["DeviceLost", "Trials"]
 _SLOWEST_SECONDS = 30  # of a run, as long as nothing is known
 _SLOWEST_FACTOR = 20  # times slower than the best: not run at full size
-_LIMITED_BY_TIMEOUT = ("build", "launch", "verify", "time", "compare")
-
-
-class DeviceLost(DeviceError):
-    """After a trial went wrong, the device no longer does what it did before."""
-
-
-@dataclass(frozen=True)
-class _Task:
-    """The problem that the worker holds."""
-
-    problem: object
-    seed: int
+_LEAST_SLOWEST_SECONDS = 0.1
+_MOST_JOBS = 8
+_LIMITED_BY_TIMEOUT = ("build", "launch", "verify", "time", "compare", "prove")
 
 
 class Trials:
@@ -36,70 +33,114 @@ class Trials:
 
     selector: the device as `selection.select` takes it from text, None for the default, or a
     DeviceProfile. timeout: seconds that each state of a trial may last, instead of limits drawn
-    from the problem. entered: told each state of the worker.
+    from the problem. entered: told each state of the timing worker. jobs: builders side by side;
+    by default as many as there are cores, up to eight.
     """
 
-    def __init__(self, selector, timeout=None, entered=lambda state: None):
-        self._device = selector
+    def __init__(self, selector, timeout=None, entered=lambda state: None, jobs=None):
         if isinstance(selector, DeviceProfile):
-            self._device = json.loads(selector.to_json())
+            selector = json.loads(selector.to_json())
         self._timeout = timeout
-        self._entered = entered
-        self._worker = None
-        self._served = 0
-        self._task = None
+        self._problem = None
+        self._programs = tempfile.mkdtemp(prefix="clmatmul-tune-")
+        self._timer = Lane(selector, self._programs, True, entered)
+        self._jobs = jobs or min(_cores(), _MOST_JOBS)
+        self._builders = [Lane(selector, self._programs, False) for _ in range(self._jobs)]
+        self._pool = None
         try:
-            self.profile = self._open()
-        except BaseException:  # Ctrl-C too: nobody else knows the process yet
+            self.profile = self._timer.open()
+        except BaseException:
             self.kill()
             raise
 
-    def _open(self):
-        self._worker = Worker()
-        self._served = 0
-        reply = self._ask_or_lose({"do": "open", "device": self._device}, "open")
-        return DeviceProfile.from_json(json.dumps(reply["profile"]))
+    @property
+    def batch(self):
+        """How many new programs are best asked for at once."""
+        return 2 * self._jobs
 
     def prepare(self, problem, seed):
-        """Have the worker make the operands of a problem. DeviceError if it cannot."""
-        self._task = _Task(problem, seed)
-        if self._worker is None:
-            self._replace()
-        else:
-            self._prepare()
+        """Have the timing worker make the operands of a problem. DeviceError if it cannot."""
+        self._problem = problem
+        self._timer.prepare(problem, seed)
+        for lane in self._builders:
+            lane.about(problem)
 
-    def _prepare(self):
-        problem = problem_to_dict(self._task.problem)
-        request = {"do": "prepare", "problem": problem, "seed": self._task.seed}
-        self._ask_or_lose(request, "prepare")
+    def try_all(self, configs, best_ns):
+        """The Trial of each configuration, as each is made: first those that fail at once.
 
-    def try_config(self, config, best_ns=None):
-        """The Trial of a configuration. DeviceLost if the device fails even the safe kernel."""
-        if self._worker is None:
-            self._replace()
-        elif self._served >= _TRIALS_PER_WORKER:
-            self._worker.close()
-            self._replace()
-        slowest = max(1, _SLOWEST_FACTOR * best_ns * 1e-9) if best_ns else _SLOWEST_SECONDS
+        best_ns: a function that returns the time of the best so far, or None. DeviceLost if the
+        device fails even the safe kernel.
+        """
+        if len(configs) == 1:
+            yield self.try_config(configs[0], best_ns())
+            return
+        passed = set()
+        for config, failed in self._checked(configs):
+            if failed is None:
+                passed.add(config)
+            else:
+                yield failed
+        for config in configs:
+            if config in passed:
+                yield self.try_config(config, best_ns(), checked=True)
+
+    def _checked(self, configs):
+        """(config, failed Trial or None) of each, built and checked side by side, as they end.
+
+        Configurations that share a program follow each other on one builder.
+        """
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._jobs)
+        problem = problem_to_dict(self._problem)
+        groups = {}
+        for config in configs:
+            groups.setdefault(program_of(config), []).append(config)
+        waiting, done = queue.SimpleQueue(), queue.SimpleQueue()
+        for group in groups.values():
+            waiting.put(group)
+
+        def work(lane):
+            try:
+                while True:
+                    for config in waiting.get_nowait():
+                        done.put((config, self._check(lane, config, problem)))
+            except queue.Empty:
+                return
+            except Exception as error:  # raised again where it is waited for
+                done.put(error)
+
+        for lane in self._builders[: len(groups)]:
+            self._pool.submit(work, lane)
+        for _ in configs:
+            found = done.get()
+            if isinstance(found, Exception):
+                raise found
+            yield found
+
+    def _check(self, lane, config, problem):
+        request = {"do": "check", "config": config.to_dict(), "problem": problem}
+        try:
+            reply = lane.ask(request, "build", self._limits(_SLOWEST_SECONDS))
+        except WorkerFailure as failure:
+            return _failed(config, failure)
+        return None if reply["status"] == "ok" else _trial(reply)
+
+    def try_config(self, config, best_ns=None, checked=False):
+        """The Trial of a configuration. checked: a builder has found it right at small sizes."""
+        slowest = _SLOWEST_SECONDS
+        if best_ns:
+            slowest = max(_LEAST_SLOWEST_SECONDS, _SLOWEST_FACTOR * best_ns * 1e-9)
         request = {
             "do": "try", "config": config.to_dict(), "best_ns": best_ns,
-            "slowest_ns": slowest * 1e9,
+            "slowest_ns": slowest * 1e9, "checked": checked,
         }  # fmt: skip
-        self._served += 1
         try:
-            reply = self._worker.ask(request, "build", self._limits(slowest), self._entered)
+            return _trial(self._timer.ask(request, "build", self._limits(slowest)))
         except WorkerFailure as failure:
-            self._worker = None
-            status = "crash"
-            if failure.hung:
-                status = "build_timeout" if failure.state == "build" else "hang"
-            return Trial(config, status, note=str(failure))
-        return Trial(**{**reply, "config": TileConfig.parse(reply["config"])})
+            return _failed(config, failure)
 
     def compare(self, configs, rounds, max_seconds):
         """Times in ns of each configuration, run in turn. DeviceError if one of them fails."""
-        if self._worker is None:
-            self._replace()
         request = {
             "do": "compare", "configs": [x.to_dict() for x in configs], "rounds": rounds,
             "max_seconds": max_seconds,
@@ -107,44 +148,47 @@ class Trials:
         limits = {**LIMITS, "build": LIMITS["build"] * len(configs),
                   "compare": LIMITS["compare"] + 2 * max_seconds}  # fmt: skip
         try:
-            return self._worker.ask(request, "build", limits, self._entered)["times_ns"]
+            return self._timer.ask(request, "build", limits)["times_ns"]
         except WorkerFailure as failure:
-            self._worker = None
             raise DeviceError(f"the comparison failed: {failure}") from None
 
-    def _replace(self):
-        """A new worker for the same problem, after the safe kernel has shown the device works."""
+    def prove(self, config, seconds):
+        """What is wrong with a configuration at sizes of all kinds and in many runs, or None."""
+        request = {"do": "prove", "config": config.to_dict(), "seconds": seconds}
+        limits = {**self._limits(_SLOWEST_SECONDS), "prove": LIMITS["prove"] + 2 * seconds}
         try:
-            self._open()
-            problem = problem_to_dict(self._task.problem)
-            self._ask_or_lose({"do": "canary", "problem": problem}, "launch")
-            self._prepare()
-        except ClmatmulError as error:
-            raise DeviceLost(
-                f"after a failed trial the device does not work any more: {error}; restart the "
-                "driver or the machine, and tune again: what was tried is recorded and skipped"
-            ) from None
-
-    def _ask_or_lose(self, request, state):
-        try:
-            return self._worker.ask(request, state, LIMITS, self._entered)
+            return self._timer.ask(request, "prove", limits)["fault"]
         except WorkerFailure as failure:
-            self._worker = None
-            raise DeviceError(f"the tuner's worker failed: {failure}") from None
+            return str(failure)
 
     def _limits(self, slowest):
         if self._timeout is not None:
             return {**LIMITS, **{state: self._timeout for state in _LIMITED_BY_TIMEOUT}}
         return {**LIMITS, "verify": 30 + 2 * slowest, "time": 15 + 5 * slowest}
 
-    def close(self):
-        """End the worker."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
-
     def kill(self):
-        """End the worker at once, whatever it is doing."""
-        if self._worker is not None:
-            self._worker.kill()
-            self._worker = None
+        """End all workers at once, whatever they are doing."""
+        for lane in (self._timer, *self._builders):
+            lane.kill()
+        if self._pool is not None:
+            self._pool.shutdown()
+            for lane in self._builders:  # one that was being replaced meanwhile
+                lane.kill()
+        shutil.rmtree(self._programs, ignore_errors=True)
+
+
+def _trial(reply):
+    return Trial(**{**reply, "config": TileConfig.parse(reply["config"])})
+
+
+def _failed(config, failure):
+    status = "crash"
+    if failure.hung:
+        status = "build_timeout" if failure.state == "build" else "hang"
+    return Trial(config, status, note=str(failure))
+
+
+def _cores():
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -19,37 +19,40 @@ from clmatmul.explanation import plain_problem
 from clmatmul.measure import Measurement, compare
 from clmatmul.problem import Problem
 from clmatmul.space import SearchSpace
+from clmatmul.trial import Trial
 from clmatmul.tune.budget import Budget
 from clmatmul.tune.host_time import numpy_time_ns
 from clmatmul.tune.progress import Progress
 from clmatmul.tune.report import ProblemReport, Report
 from clmatmul.tune.search import Search, table_rows
 from clmatmul.tune.store import Store
-from clmatmul.tune.strategies import find_strategy
+from clmatmul.tune.strategies import DEFAULT, STRATEGIES, find_strategy
 from clmatmul.tune.trials import DeviceLost, Trials
 from clmatmul.variants import all_variants, load_variant, variant_names
 
 INTERRUPTED = "interrupted"
-_FINALISTS = 3
+_FINALISTS = 5
 _ROUNDS = 21
 _FINAL_SECONDS = 5
+_PROOF_SECONDS = 3
 _CLEAR_WIN = 1.1  # an interrupted search publishes only a best that is this much faster
 
 
 def tune(
-    problems, device=None, budget="60s", *, strategy="random", seed=0, timeout=None, db=None,
-    force=False, variants=None, dry_run=False, progress=None,
+    problems, device=None, budget="60s", *, strategy=DEFAULT, seed=0, timeout=None, db=None,
+    force=False, variants=None, dry_run=False, progress=None, jobs=None,
 ):  # fmt: skip
     """Find the fastest configuration for each problem; the next product of it uses it.
 
     problems: a Problem (such as MatMul(a, b).problem), (m, n, k) for a float32 product, or a list
         of them.
     device: as for `matmul`. budget: of all problems together, such as '60s' or '5m,200trials'.
-    strategy: 'random' or 'exhaustive'. seed: of the order of trials and of the data.
+    strategy: 'local', 'random', 'tpe' or 'exhaustive'. seed: of the order of trials, the data.
     timeout: seconds for the build, first launch, check and timing of a trial, each.
     db: folder of the records instead of CLMATMUL_DB. force: try again what was tried before.
     variants: names of the kernels to search; all by default. dry_run: only say what would be
-    done. progress: a `tune.progress.Progress` that is told of each trial.
+    done. progress: a `tune.progress.Progress` that is told of each trial. jobs: how many processes
+    build side by side.
 
     Returns a Report. Ctrl-C ends the search, not the call: the report says `interrupted`.
     Raises NoDeviceError, UnsupportedError, ArgumentError, DatabaseError if the records cannot be
@@ -65,7 +68,7 @@ def tune(
     if not dry_run:
         check_writable(folder / "journals")
     progress = progress or Progress()
-    trials = Trials(_selector(device), timeout, progress.state)
+    trials = Trials(_selector(device), timeout, progress.state, jobs)
     try:
         profile = trials.profile
         for problem in problems:
@@ -146,6 +149,8 @@ class _Tuner:
         self._trials = trials
         self._store = store
         self._strategy = strategy
+        # A search that learns nothing goes through everything, however long nothing is gained.
+        self._may_settle = strategy not in (STRATEGIES["exhaustive"], STRATEGIES["random"])
         self._seed = seed
         self._force = force
         self._variants = variants
@@ -158,14 +163,17 @@ class _Tuner:
         with_records = choose(problem, profile, self._store.database())
         # The safe choice, the last, is slow: it is tried only if nothing else works.
         seeds = [x.config for x in (*untuned[:1], *with_records[:-1], *untuned[1:-1])]
-        known = {} if self._force else self._store.known(problem)
-        return Search(problem, space, untuned, tuple(dict.fromkeys(seeds)), known, budget,
-                       time.monotonic(), {})  # fmt: skip
+        search = Search(problem, space, untuned, tuple(dict.fromkeys(seeds)), budget,
+                        time.monotonic(), {})  # fmt: skip
+        for config, record in ({} if self._force else self._store.known(problem)).items():
+            if config in space or config in seeds or config == untuned[-1].config:
+                search.add(record, 0.0)
+        search.skipped = len(search.records)
+        return search
 
     def describe(self, problem, budget):
         """The ProblemReport of a search that is not made."""
         search = self._search(problem, budget)
-        search.skipped = len(search.known)
         surveys = tuple(search.space.survey(random.Random(self._seed)))
         return self._report(search, surveys=surveys)
 
@@ -189,35 +197,37 @@ class _Tuner:
 
     def _run(self, search):
         """Trials until the budget is spent; returns why the search ended."""
-        for config in search.seeds:
-            if search.default() is None or not search.budget.is_spent(search.seconds, search.tried):
-                self._try(search, config)
-        if search.default() is None:
-            self._try(search, search.untuned[-1].config)
-        proposals = self._strategy(search.space, random.Random(self._seed))
-        record = None
-        while not search.budget.is_spent(search.seconds, search.tried):
-            try:
-                config = next(proposals) if record is None else proposals.send(record)
-            except StopIteration:
-                return "every configuration was tried"
-            record = search.records.get(config) or self._try(search, config)
-        return f"the budget of {search.budget} was spent"
+        self._try_all(search, search.seeds[:1])
+        self._try_all(search, search.seeds[1:])
+        for choice in search.untuned:  # where no seed works, and where the budget was too small
+            if search.default() is None:
+                self._try_all(search, [choice.config], regardless=True)
+        for batch in self._strategy(search.space, random.Random(self._seed), search.records):
+            self._try_all(search, batch)
+            if self._is_spent(search):
+                return f"the budget of {search.budget} was spent"
+            if self._may_settle and search.is_settled:
+                return "no gain is expected from more trials"
+        return "every configuration was tried"
 
-    def _try(self, search, config):
-        """The record of a configuration: an earlier session's, or that of a trial made now."""
-        record = search.known.get(config)
-        if record is not None:
-            search.skipped += 1
-        else:
-            best_ns = search.best.median_ns if search.best else None
-            trial = self._trials.try_config(config, best_ns)
+    def _is_spent(self, search):
+        return search.budget.searching().is_spent(search.seconds, search.tried)
+
+    def _try_all(self, search, configs, regardless=False):
+        """Try what has not been tried, until the budget is spent."""
+        fresh = [x for x in dict.fromkeys(configs) if x not in search.records]
+        if search.budget.trials is not None and not regardless:
+            fresh = fresh[: max(search.budget.trials - search.tried, 0)]
+        if not fresh or self._is_spent(search) and not regardless:
+            return
+        for trial in self._trials.try_all(fresh, lambda: search.best and search.best.median_ns):
             record = self._store.record(search.problem, trial)
             search.tried += 1
             self._progress.recorded(record)
-        search.add(record, search.seconds)
-        self._progress.update(search)
-        return record
+            search.add(record, search.seconds)
+            self._progress.update(search)
+            if self._is_spent(search) and not regardless:
+                return
 
     def _conclude(self, search, stopped):
         """Compare the fastest with the default, and publish the winner."""
@@ -238,18 +248,35 @@ class _Tuner:
             return self._report(search, stopped, winner, verdict=winner.note)
         measured = [_remeasured(x, t) for x, t in zip(finalists, times, strict=True)]
         search.records.update({x.config: x for x in measured})
-        at = min(range(len(measured)), key=lambda i: measured[i].median_ns)
-        if at == 0:
-            winner = self._store.publish(measured[0], "the default is the fastest")
-            return self._report(search, stopped, winner, verdict=winner.note)
-        against = compare(times[at], times[0])
-        if against.verdict == "faster":
-            note = f"{against} as fast as the default"
-            winner = self._store.publish(measured[at], note)
-        else:
-            note = f"{against.verdict}: {measured[at].config} is {against} as fast; default kept"
-            winner = self._store.publish(measured[0], note)
-        return self._report(search, stopped, winner, against, note)
+        return self._choose(search, stopped, measured, times)
+
+    def _choose(self, search, stopped, measured, times):
+        """The fastest that passes its proof, if it is faster than the default beyond the noise."""
+        for at in sorted(range(len(measured)), key=lambda i: measured[i].median_ns):
+            if at == 0:
+                winner = self._store.publish(measured[0], "the default is the fastest")
+                return self._report(search, stopped, winner, verdict=winner.note)
+            against = compare(times[at], times[0])
+            if against.verdict != "faster":
+                note = (
+                    f"{against.verdict}: {measured[at].config} is {against} as fast; default kept"
+                )
+                winner = self._store.publish(measured[0], note)
+                return self._report(search, stopped, winner, against, note)
+            if self._is_proven(search, measured[at]):
+                note = f"{against} as fast as the default"
+                winner = self._store.publish(measured[at], note)
+                return self._report(search, stopped, winner, against, note)
+        raise AssertionError("the default is among the finalists")
+
+    def _is_proven(self, search, record):
+        """Whether a winner is right at sizes of all kinds and in every run; recorded if not."""
+        fault = self._trials.prove(record.config, _PROOF_SECONDS)
+        if fault is None:
+            return True
+        failed = Trial(record.config, "wrong_result", note=f"as a winner: {fault}")
+        search.records[record.config] = self._store.record(search.problem, failed)
+        return False
 
     def _conclude_early(self, search):
         """After Ctrl-C: what is saved, and a best that is clearly better is published."""
@@ -282,6 +309,7 @@ class _Tuner:
             comparison=comparison,
             verdict=verdict,
             stopped=stopped,
+            outlook="" if surveys else search.outlook(),
             curve=search.curve,
         )
 

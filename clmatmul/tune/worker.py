@@ -19,7 +19,7 @@ from clmatmul.executable import build
 from clmatmul.measure import interleave, timed_run
 from clmatmul.plan import make_plan
 from clmatmul.selection import resolve
-from clmatmul.trial import Trial, Workload, is_sane, try_config
+from clmatmul.trial import Trial, Workload, check_config, fault_in_proof, is_sane, try_config
 from clmatmul.tune.messages import error_to_dict, problem_from_dict
 
 
@@ -43,6 +43,8 @@ class Session:
         if isinstance(selector, dict):
             selector = DeviceProfile.from_json(json.dumps(selector))
         self._device = resolve(selector)
+        if self._device.profile.family == "pocl":
+            os.environ["CLMATMUL_CACHE"] = "0"  # it keeps what it compiles; binaries cost more
         return {"profile": json.loads(self._device.profile.to_json())}
 
     def _canary(self, request):
@@ -57,19 +59,35 @@ class Session:
         self._workload = Workload(self._device, problem, request["seed"])
         return {}
 
+    def _check(self, request):
+        """Build, and check at small sizes, for the worker that times."""
+        problem = problem_from_dict(request["problem"])
+        return self._outcome(
+            request, lambda x: check_config(self._device, problem, x, entered=self._enter)
+        )
+
     def _try(self, request):
+        return self._outcome(request, lambda config: try_config(
+            self._device, self._workload, config, entered=self._enter,
+            best_ns=request["best_ns"], slowest_ns=request["slowest_ns"],
+            checked=request["checked"],
+        ))  # fmt: skip
+
+    def _outcome(self, request, trial_of):
         config = TileConfig.parse(request["config"])
         try:
-            found = try_config(
-                self._device, self._workload, config, entered=self._enter,
-                best_ns=request["best_ns"], slowest_ns=request["slowest_ns"],
-            )  # fmt: skip
+            found = trial_of(config)
         except (RuntimeError, MemoryError) as error:
             # What a runtime reports in ways of its own, such as a lack of memory.
             if isinstance(error, ClmatmulError):
                 raise
             found = Trial(config, "launch_failed", note=f"{type(error).__name__}: {error}"[:400])
         return {**asdict(found), "config": found.config.to_dict()}
+
+    def _prove(self, request):
+        self._enter("prove")
+        config = TileConfig.parse(request["config"])
+        return {"fault": fault_in_proof(self._device, self._workload, config, request["seconds"])}
 
     def _compare(self, request):
         """Times of several configurations, run in turn; builds come first, never in between."""
