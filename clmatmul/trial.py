@@ -23,7 +23,7 @@ from clmatmul.errors import (
 )
 from clmatmul.executable import build
 from clmatmul.measure import measure, measure_host, rotation, stated_peak
-from clmatmul.plan import make_plan
+from clmatmul.plan import WRITTEN, make_plan
 
 _log = logging.getLogger("clmatmul")
 _CHECK_SEED = 20260101
@@ -53,6 +53,11 @@ def run_case(device, config, case, instrument="none"):
 
     VerificationError if an input was changed.
     """
+    return _run_case(device, config, case, instrument)["out"]
+
+
+def _run_case(device, config, case, instrument="none"):
+    """name → memory afterwards, of the arrays that a kernel writes."""
     plan = make_plan(case.problem, device.profile, config, instrument)
     executable = build(device, plan)
     queue = device.queue()
@@ -61,14 +66,15 @@ def run_case(device, config, case, instrument="none"):
     compute = COMPUTE_TYPES[case.problem.compute]
     scalars = {name: kernel_scalar(value, compute) for name, value in case.scalars.items()}
     event, keep = executable(queue, operands, scalars)
-    after = np.empty_like(case.memory["out"].cells)
-    device.read(queue, buffers["out"], after, wait_for=[event])
+    devices.wait([event])
+    after = {}
     for name, x in case.memory.items():
-        if name != "out":
-            now = np.empty_like(x.cells)
-            device.read(queue, buffers[name], now)
-            if now.tobytes() != x.cells.tobytes():
-                raise VerificationError(f"{config} changed its input {name}")
+        now = np.empty_like(x.cells)
+        device.read(queue, buffers[name], now)
+        if name in WRITTEN:
+            after[name] = now
+        elif now.tobytes() != x.cells.tobytes():
+            raise VerificationError(f"{config} changed its input {name}")
     del keep
     return after
 
@@ -76,10 +82,14 @@ def run_case(device, config, case, instrument="none"):
 def check_case(device, config, case):
     """The Verdict on one case."""
     try:
-        after = run_case(device, config, case)
+        after = _run_case(device, config, case)
     except VerificationError as error:
         return Verdict(str(error), None)
-    return Verdict(*case.judge(after))
+    if case.aux is not None:
+        fault, ratio = case.aux.judge(after["aux"])
+        if fault:
+            return Verdict(f"auxiliary output: {fault}", ratio)
+    return Verdict(*case.judge(after["out"]))
 
 
 def check_sizes(config):
@@ -201,7 +211,7 @@ class Workload:
         after = np.empty_like(self.case.before)
         self.device.read(queue, first["out"][0], after)
         for name, x in memory.items():
-            if name != "out":
+            if name not in WRITTEN:
                 now = np.empty_like(x.cells)
                 self.device.read(queue, first[name][0], now)
                 if not np.array_equal(now.view(np.uint8), x.cells.view(np.uint8)):
@@ -248,13 +258,14 @@ class Sample:
         a, b = memory["a"].view[..., rows, :], memory["b"].view[..., :, cols]
         a = a.conj() if p.a.conjugate else a
         b = b.conj() if p.b.conjugate else b
-        epilogue = {name: memory[name].view[index] for name, _ in p.epilogue.operands()}
         scalars = self._case.scalars
+        views = {name: memory[name].view[index] for name, _ in p.epilogue.operands()}
+        epilogue = cases.fused_values(p.kind, views, scalars)
         fused = dict(
             alpha={"zero": 0, "one": 1}.get(p.alpha, scalars["alpha"]),
             beta={"zero": 0, "one": 1}.get(p.beta, scalars["beta"]),
             c=memory["c"].view[index] if "c" in memory else None,
-            epilogue={**epilogue, "activation": p.epilogue.activation},
+            epilogue=epilogue,
             compute=p.compute,
             out=p.out.dtype,
         )

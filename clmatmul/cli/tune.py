@@ -39,7 +39,7 @@ def add_arguments(parser):
     group.add_argument("--timeout", type=float, metavar="SECONDS",
                        help="for each of build, launch, check and timing of a trial")  # fmt: skip
     group.add_argument("--jobs", type=size, metavar="COUNT",
-                       help="processes that build side by side (default: one a core, up to 8)")  # fmt: skip
+                       help="processes that build side by side (default: a core each)")  # fmt: skip
     group.add_argument("--variant", action="append", metavar="NAME",
                        help="search this kernel only; may be repeated")  # fmt: skip
     again = group.add_mutually_exclusive_group()
