@@ -1,4 +1,5 @@
 <%!
+EXTENDS = "parts/gpu_header.mako"
 SUMMARY = "A micro-tile of the result in each work-item's registers, fed from double-buffered tiles."
 SOURCES = (
     "V. Volkov, J. Demmel: Benchmarking GPUs to tune dense linear algebra (SC 2008)",
@@ -7,13 +8,13 @@ SOURCES = (
     "OpenCL specification, section 3.3, memory model: local memory and work-group barriers",
 )
 REQUIRES = ()
-REPRODUCIBLE = ()
+REPRODUCIBLE = ("splits == 1",)
 PARAMETERS = {
     # Rows and columns of the result that a work-group computes, and terms staged at a time.
     # Powers of two, so that work-items divide every tile between them.
     "tile_m": (8, 16, 32, 64, 128),
     "tile_n": (8, 16, 32, 64, 128),
-    "tile_k": (4, 8, 16, 32),
+    "tile_k": (4, 8, 16, 32, 64, 128),
     # Rows and columns of the result that a work-item holds in registers.
     "micro_m": (2, 4, 8, 16),
     "micro_n": (2, 4, 8),
@@ -25,29 +26,36 @@ PARAMETERS = {
     # Terms that stand in the text one after another; the rest is a loop. More is faster where
     # the compiler copes: text and build time grow with unroll * micro_m * micro_n.
     "unroll": (4, 8, 16),
+    # Teams of work-items, each of which computes the whole tile from its own share of the terms
+    # of a phase; at the end their sums are added. For results of so few elements that one team
+    # would leave most of a compute unit idle.
+    "slices": (1, 2, 4, 8),
 }
 RUNTIME_PARAMETERS = {
     # Rows of tiles that are walked together, column by column, so that work-groups which run at
     # the same time share tiles of B in the cache, and of A.
     "group_rows": (1, 8),
+    # Into how many parts k is split, each summed by work-groups of its own.
+    "splits": (1, 2, 4, 8, 16, 32, 64, 128),
 }
 # Small, rectangular and all different, so that tests reach every border with small matrices.
 TEST_CONFIGS = (
     dict(tile_m=8, tile_n=16, tile_k=4, micro_m=2, micro_n=4, vector_width=2, prefetch=1,
-         unroll=4, group_rows=1),
+         unroll=4, slices=1, group_rows=1, splits=1),
     dict(tile_m=16, tile_n=8, tile_k=8, micro_m=4, micro_n=2, vector_width=4, prefetch=1,
-         unroll=4, group_rows=8),
+         unroll=4, slices=2, group_rows=8, splits=1),
     dict(tile_m=32, tile_n=16, tile_k=4, micro_m=8, micro_n=2, vector_width=2, prefetch=0,
-         unroll=4, group_rows=8),
+         unroll=4, slices=1, group_rows=8, splits=2),
     dict(tile_m=8, tile_n=32, tile_k=16, micro_m=2, micro_n=8, vector_width=4, prefetch=0,
-         unroll=8, group_rows=1),
+         unroll=4, slices=4, group_rows=1, splits=4),
 )
 DEFAULT = dict(tile_m=16, tile_n=16, tile_k=8, micro_m=2, micro_n=2, vector_width=2, prefetch=0,
-               unroll=8, group_rows=8)
+               unroll=8, slices=1, group_rows=8, splits=1)
+WORKSPACE_TYPES = {"partial": "acc_t"}
 CONSTRAINTS = (
     "micro_m <= tile_m",
     "micro_n <= tile_n",
-    "unroll <= tile_k",
+    "unroll <= terms",
     "work_items <= profile.max_work_group_size",
     "work_items <= profile.max_work_item_sizes[0]",
     # every work-item loads at least one element of each tile
@@ -55,6 +63,9 @@ CONSTRAINTS = (
     "work_items <= tile_n * tile_k",
     "local_bytes <= profile.usable_local_bytes",
     "registers <= 256",
+    # where there are elements enough for everyone, sharing out k only costs
+    "slices == 1 or tile_m * tile_n <= 4096",
+    "splits == 1 or problem.batch_count * problem.m * problem.n <= 2**22",
 )
 ALIGNMENT_CLASSES = (1, 16)
 INSTRUMENT = ("none",)
@@ -65,7 +76,8 @@ def derive(config, kind, profile):
     is_complex = kind.compute.startswith("complex")
     items_m = max(config.tile_m // config.micro_m, 1)
     items_n = max(config.tile_n // config.micro_n, 1)
-    work_items = items_m * items_n
+    slice_items = items_m * items_n
+    work_items = slice_items * config.slices
     width_m = 1 if is_complex else min(vector, config.micro_m)
     width_n = 1 if is_complex else min(vector, config.micro_n)
     lane_cols = min(items_n, 8)
@@ -97,10 +109,18 @@ def derive(config, kind, profile):
     words = max(kind.compute_itemsize // 4, 1)
     fragments = (config.micro_m + config.micro_n) * (1 + config.prefetch)
     numbers = config.micro_m * config.micro_n + fragments + a_each + b_each
+    # Both tiles twice; or, at the end, the sums that half of the teams hand to the other half.
+    tile_elements = 2 * config.tile_k * (a_local_stride + b_local_stride)
+    handed_on = config.slices // 2 * config.tile_m * config.tile_n
+    local_elements = max(tile_elements, handed_on)
     return dict(
         items_m=items_m,
         items_n=items_n,
+        slice_items=slice_items,
         work_items=work_items,
+        terms=max(config.tile_k // config.slices, 1),
+        halves=[h for h in (4, 2, 1) if 2 * h <= config.slices],
+        local_elements=local_elements,
         lane_cols=lane_cols,
         lane_items=lane_cols * lane_rows,
         lane_blocks_n=items_n // lane_cols,
@@ -127,27 +147,11 @@ def derive(config, kind, profile):
         a_local_stride=a_local_stride,
         b_local_stride=b_local_stride,
         vector_bytes=max(vector * kind.compute_itemsize, 16),
-        local_bytes=2 * config.tile_k * (a_local_stride + b_local_stride) * kind.compute_itemsize,
+        local_bytes=local_elements * kind.compute_itemsize,
+        reduce_items=REDUCE_ITEMS,
         # an estimate in 32-bit registers: sums, fragments, staged elements, addresses
         registers=numbers * words + 24,
     )
-
-
-# Outputs that are written as they are, with no conversion beyond C's own; and their sizes.
-PLAIN_OUTPUTS = dict(
-    int8=1, uint8=1, int16=2, uint16=2, int32=4, uint32=4, int64=8, uint64=8, float32=4, float64=8
-)
-STORAGE_BYTES = dict(PLAIN_OUTPUTS, bool=1, bfloat16=2, complex64=8, complex128=16)
-
-
-def unit_of(operand, most):
-    # Elements of an operand that may be read at once; float16 has its own load function.
-    wide = operand.alignment >= 16 and operand.order != "strided"
-    return most if wide and operand.dtype in STORAGE_BYTES else 1
-
-
-def unit_alignment(operand, unit):
-    return min(unit * STORAGE_BYTES.get(operand.dtype, 1), 16)
 
 
 def passes(count, work_items, units, unit, along_k):
@@ -161,48 +165,54 @@ def steps(micro, width, items):
     return [i // width * items * width + i % width for i in range(micro)]
 
 
-def tiles(extent, tile):
-    return -(-extent // tile)
-
-
 # By 32-bit words in an accumulator: speed with every compute unit busy, in multiples of the naive
 # kernel's (where `tiled` has 3); work-groups that share a unit; and (tile_m, tile_n, tile_k,
-# micro_m, micro_n, vector_width, prefetch, unroll).
+# micro_m, micro_n, vector_width, prefetch, unroll, slices).
 # For devices with 48 KiB of local memory, of which those known give a work-item 255 registers.
 MANY_REGISTERS = {
     1: (
-        (13, 3, (64, 128, 16, 8, 8, 4, 1, 16)),
-        (12, 2, (128, 128, 16, 16, 8, 4, 1, 4)),
-        (11.9, 6, (64, 64, 16, 8, 8, 4, 1, 16)),
-        (8, 6, (32, 64, 16, 4, 4, 4, 1, 16)),
-        (7, 12, (32, 32, 16, 4, 4, 4, 1, 16)),
-        (3.5, 16, (16, 16, 16, 2, 2, 2, 1, 16)),
+        (13, 3, (64, 128, 16, 8, 8, 4, 1, 16, 1)),
+        (12, 2, (128, 128, 16, 16, 8, 4, 1, 4, 1)),
+        (11.9, 6, (64, 64, 16, 8, 8, 4, 1, 16, 1)),
+        (8, 6, (32, 64, 16, 4, 4, 4, 1, 16, 1)),
+        (7, 12, (32, 32, 16, 4, 4, 4, 1, 16, 1)),
+        (5, 3, (32, 16, 64, 4, 4, 4, 1, 8, 8)),
+        (5, 3, (16, 32, 64, 4, 4, 4, 1, 8, 8)),
+        (4, 4, (16, 16, 64, 2, 2, 2, 1, 16, 4)),
+        (3.5, 16, (16, 16, 16, 2, 2, 2, 1, 16, 1)),
     ),
     2: (
-        (6, 4, (64, 64, 8, 8, 8, 2, 0, 8)),
-        (5.5, 3, (64, 64, 16, 8, 4, 2, 1, 16)),
-        (4.5, 4, (32, 64, 16, 4, 4, 2, 1, 16)),
-        (3.5, 16, (16, 16, 16, 2, 2, 2, 1, 16)),
+        (6, 4, (64, 64, 8, 8, 8, 2, 0, 8, 1)),
+        (5.5, 3, (64, 64, 16, 8, 4, 2, 1, 16, 1)),
+        (4.5, 4, (32, 64, 16, 4, 4, 2, 1, 16, 1)),
+        (4, 4, (32, 16, 32, 4, 4, 2, 1, 8, 4)),
+        (4, 4, (16, 32, 32, 4, 4, 2, 1, 8, 4)),
+        (3.5, 16, (16, 16, 16, 2, 2, 2, 1, 16, 1)),
     ),
-    4: ((5, 4, (32, 32, 16, 4, 4, 2, 1, 16)), (3.5, 8, (16, 16, 16, 2, 2, 2, 1, 16))),
+    4: ((5, 4, (32, 32, 16, 4, 4, 2, 1, 16, 1)), (3.5, 8, (16, 16, 16, 2, 2, 2, 1, 16, 1))),
 }
 # For others: at 8 x 8 every compiler tried spilled registers to memory, and at these none did.
 FEW_REGISTERS = {
     1: (
-        (9, 4, (64, 64, 8, 8, 4, 4, 1, 8)),
-        (8, 2, (64, 64, 16, 4, 4, 4, 1, 16)),
-        (7, 4, (32, 32, 16, 4, 4, 4, 1, 16)),
-        (3.5, 8, (16, 16, 16, 2, 2, 2, 1, 16)),
+        (9, 4, (64, 64, 8, 8, 4, 4, 1, 8, 1)),
+        (8, 2, (64, 64, 16, 4, 4, 4, 1, 16, 1)),
+        (7, 4, (32, 32, 16, 4, 4, 4, 1, 16, 1)),
+        (5, 2, (32, 16, 64, 4, 4, 4, 1, 8, 8)),
+        (5, 2, (16, 32, 64, 4, 4, 4, 1, 8, 8)),
+        (4, 2, (16, 16, 64, 2, 2, 2, 1, 16, 4)),
+        (3.5, 8, (16, 16, 16, 2, 2, 2, 1, 16, 1)),
     ),
     2: (
-        (6, 2, (64, 64, 8, 4, 4, 2, 1, 8)),
-        (5, 4, (32, 32, 8, 4, 4, 2, 1, 8)),
-        (3.5, 8, (16, 16, 8, 2, 2, 2, 1, 8)),
+        (6, 2, (64, 64, 8, 4, 4, 2, 1, 8, 1)),
+        (5, 4, (32, 32, 8, 4, 4, 2, 1, 8, 1)),
+        (4, 4, (32, 16, 32, 4, 4, 2, 1, 8, 4)),
+        (4, 4, (16, 32, 32, 4, 4, 2, 1, 8, 4)),
+        (3.5, 8, (16, 16, 8, 2, 2, 2, 1, 8, 1)),
     ),
-    4: ((5, 2, (32, 32, 8, 4, 4, 2, 1, 8)), (3.5, 4, (16, 16, 8, 2, 2, 2, 1, 8))),
+    4: ((5, 2, (32, 32, 8, 4, 4, 2, 1, 8, 1)), (3.5, 4, (16, 16, 8, 2, 2, 2, 1, 8, 1))),
 }
 # A CPU runs the work-items of a group one after another between barriers: few, large ones.
-ON_CPU = ((7, 1, (32, 32, 32, 4, 8, 4, 0, 4)), (5, 1, (16, 16, 16, 4, 4, 4, 0, 4)))
+ON_CPU = ((7, 1, (32, 32, 32, 4, 8, 4, 0, 4, 1)), (5, 1, (16, 16, 16, 4, 4, 4, 0, 4, 1)))
 
 
 def propose(problem, profile):
@@ -215,48 +225,92 @@ def propose(problem, profile):
     else:
         entries = FEW_REGISTERS[words]
     names = ("tile_m", "tile_n", "tile_k", "micro_m", "micro_n", "vector_width", "prefetch",
-             "unroll")
+             "unroll", "slices")
     for speed, shared, numbers in entries:
         values = dict(zip(names, numbers), group_rows=8)
-        useful = useful_share(problem, profile.compute_units, shared, values)
+        rank, splits = best_splits(problem, profile, speed, shared, values)
         note = "%d×%d elements in a work-item's registers" % (values["micro_m"], values["micro_n"])
-        yield speed * useful, values, note
+        if splits > 1:
+            note += ", k in %d parts" % splits
+        yield rank, dict(values, splits=splits), note
 
 
-def useful_share(problem, units, shared, values):
+def best_splits(problem, profile, speed, shared, values):
+    # (rank, splits): k is split where that fills the device.
+    if profile.is_cpu:
+        return speed * useful_share(problem, profile.compute_units, shared, values, 1), 1
+    groups = ceil_div(problem.m, values["tile_m"]) * ceil_div(problem.n, values["tile_n"])
+    groups *= problem.batch_count
+    found = []
+    for splits in (1, 2, 4, 8, 16, 32, 64, 128):
+        worth = problem.k >= 4 * splits * values["tile_k"]
+        if splits > 1 and not (worth and groups * splits < 8 * shared * profile.compute_units):
+            break
+        useful = useful_share(problem, profile.compute_units, shared, values, splits)
+        moved = traffic(problem, values)
+        found.append((rank_of(problem, profile, speed * useful, moved, splits), -splits))
+    rank, splits = max(found)
+    return rank, -splits
+
+
+def traffic(problem, values):
+    # Bytes of global memory, where what comes again from the cache counts a third.
+    a = problem.m * problem.k * STORAGE_BYTES.get(problem.a.dtype, 2)
+    b = problem.n * problem.k * STORAGE_BYTES.get(problem.b.dtype, 2)
+    again = a * (ceil_div(problem.n, values["tile_n"]) - 1)
+    again += b * (ceil_div(problem.m, values["tile_m"]) - 1)
+    return problem.minimum_bytes + problem.batch_count * again / 3
+
+
+def useful_share(problem, units, shared, values, splits):
     # What part of the device's time goes into elements of the result. Work-groups are started
     # shared * units at a time; those left at the end run alone and slowly.
     area = values["tile_m"] * values["tile_n"]
-    groups = tiles(problem.m, values["tile_m"]) * tiles(problem.n, values["tile_n"])
-    groups *= problem.batch_count
+    groups = ceil_div(problem.m, values["tile_m"]) * ceil_div(problem.n, values["tile_n"])
+    groups *= problem.batch_count * splits
     full, left = divmod(groups, shared * units)
-    rounds = tiles(left, units)
+    rounds = ceil_div(left, units)
     if full and left:
         rounds = min(rounds + 1, shared)
-    elements = problem.batch_count * problem.m * problem.n
-    terms = tiles(problem.k, values["tile_k"]) + 1  # one round loads only
+    elements = problem.batch_count * problem.m * problem.n * splits
+    each = ceil_div(problem.k, splits)
+    terms = ceil_div(each, values["tile_k"]) + 1  # one round loads only
     return elements / ((full * shared + rounds) * units * area) * (
-        problem.k / (terms * values["tile_k"])
+        each / (terms * values["tile_k"])
     )
 
 
 def workspace(config, derived, problem, profile):
-    return {}
+    splits, _ = parts_of_k(problem, config.splits, config.tile_k)
+    rows = ceil_div(problem.m, config.tile_m) * config.tile_m
+    cols = ceil_div(problem.n, config.tile_n) * config.tile_n
+    return partial_workspace(problem, splits, rows, cols)
 
 
 def launches(config, derived, problem, profile):
-    tiles_m = tiles(problem.m, config.tile_m)
-    tiles_n = tiles(problem.n, config.tile_n)
-    groups = problem.batch_count * tiles_m * tiles_n
+    splits, per_split = parts_of_k(problem, config.splits, config.tile_k)
+    tiles_m = ceil_div(problem.m, config.tile_m)
+    tiles_n = ceil_div(problem.n, config.tile_n)
+    groups = splits * problem.batch_count * tiles_m * tiles_n
+    values = dict(
+        tiles_m=tiles_m, tiles_n=tiles_n, per_split=per_split, k_whole=problem.k, m=problem.m,
+        n=problem.n, partial_rows=tiles_m * config.tile_m, partial_cols=tiles_n * config.tile_n,
+    )
+    geometry = dict(
+        global_size=(groups * derived.work_items,), local_size=(derived.work_items,),
+        values=values,
+    )
+    order = ("tiles_m", "tiles_n", "group_rows")
+    if splits == 1:
+        return [
+            dict(entry="register_blocked",
+                 args=("a", "b", "out", "sizes", "batch", "scalars", *order), **geometry)
+        ]
     return [
-        dict(
-            entry="register_blocked",
-            global_size=(groups * derived.work_items,),
-            local_size=(derived.work_items,),
-            args=("a", "b", "out", "sizes", "batch", "scalars", "tiles_m", "tiles_n",
-                  "group_rows"),
-            values=dict(tiles_m=tiles_m, tiles_n=tiles_n),
-        )
+        dict(entry="register_blocked_part",
+             args=("a", "b", "partial", "m", "n", "k_whole", "batch", *order, "per_split",
+                   "partial_rows", "partial_cols"), **geometry),
+        reduce_launch(problem, splits, values["partial_rows"], values["partial_cols"]),
     ]
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
@@ -266,6 +320,7 @@ def launches(config, derived, problem, profile):
 <%namespace name="wide" file="parts/wide.mako"/>\
 <%namespace name="stage" file="parts/stage.mako"/>\
 <%namespace name="micro" file="parts/micro_tile.mako"/>\
+<%namespace name="split" file="parts/split.mako"/>\
 // register_blocked: each work-item computes a micro-tile of the result in its registers.
 //
 //     out[row, col] = sum over phases p of
@@ -302,34 +357,70 @@ def launches(config, derived, problem, profile):
 //
 // Elements outside the matrices count as zero in both tiles (so they add 0 * 0, never 0 * Inf).
 //
-// Index spaces, large to small: batch > groups of group_rows rows of tiles > tiles, column by
-// column > work-items, in blocks of up to 8 columns x 4 rows > phases > terms > the micro-tile.
+// Where the result is small and k is long, k is shared out: between work-groups (`splits`), whose
+// sums a second launch adds, and between teams of a work-group (`slices`), each of which takes
+// its share of the terms of every phase; their sums meet in local memory, the upper half of the
+// teams handing theirs to the lower half until one is left. Both orders are fixed.
+//
+// Index spaces, large to small: parts of k > batch > groups of group_rows rows of tiles > tiles,
+// column by column > teams > work-items, in blocks of up to 8 columns x 4 rows > phases > terms >
+// the micro-tile.
+<%
+    in_part = entry == "register_blocked_part"
+    begin = "begin_k" if in_part else "0"
+%>\
 ${types.prelude()}
 ${wide.types()}
 ${load.functions()}
+% if not in_part:
 ${store.functions()}
+% endif
 ${micro.types()}
 
+% if entry == "reduce":
+__kernel __attribute__((reqd_work_group_size(${reduce_items}, 1, 1)))
+void ${entry}(${parameters}) {
+${split.reduce()}\
+}
+% else:
 __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1)))
 void ${entry}(${parameters}) {
 % if kind.alpha != "zero":
     // [buffer][term][row of A, column of B]
+% if slices == 1:
     __local acc_t tile_a[${2 * tile_k * a_local_stride}] __attribute__((aligned(${vector_bytes})));
     __local acc_t tile_b[${2 * tile_k * b_local_stride}] __attribute__((aligned(${vector_bytes})));
+% else:
+    __local acc_t shared[${local_elements}] __attribute__((aligned(${vector_bytes})));
+    __local acc_t *tile_a = shared, *tile_b = shared + ${2 * tile_k * a_local_stride};
+% endif
 
 % endif
     // where am I
     const index_t group = get_group_id(0);
     const index_t tiles_of_batch = tiles_m * tiles_n;
+% if in_part:
+    const index_t batches = group / tiles_of_batch;
+    const index_t batch = batches % batch_count, part = batches / batch_count;
+    const index_t tile = group - batches * tiles_of_batch;
+    const index_t begin_k = part * per_split;
+    const index_t k = k_whole - begin_k < per_split ? k_whole : begin_k + per_split;  // its end
+% else:
     const index_t batch = group / tiles_of_batch;
     const index_t tile = group - batch * tiles_of_batch;
+% endif
     const index_t above = tile / (group_rows * tiles_n) * group_rows;
     const index_t rows_here = tiles_m - above < group_rows ? tiles_m - above : group_rows;
     const index_t tile_here = tile - above * tiles_n;
     const index_t first_row = (above + tile_here % rows_here) * ${tile_m};
     const index_t first_col = (tile_here / rows_here) * ${tile_n};
     const int item = get_local_id(0);
+% if slices == 1:
     const int lane = item % ${lane_items}, block = item / ${lane_items};
+% else:
+    const int slice = item / ${slice_items}, place = item % ${slice_items};
+    const int lane = place % ${lane_items}, block = place / ${lane_items};
+% endif
     const int item_row = block / ${lane_blocks_n} * ${lane_rows} + lane / ${lane_cols};
     const int item_col = block % ${lane_blocks_n} * ${lane_cols} + lane % ${lane_cols};
 ${index.bases("batch")}
@@ -341,10 +432,10 @@ ${micro.declare()}\
     int buffer = 0;
 
     // for each k tile; before the first, a round that only loads it
-    for (index_t first = -${tile_k}; first < k; first += ${tile_k}) {
+    for (index_t first = ${begin} - ${tile_k}; first < k; first += ${tile_k}) {
         const index_t following = first + ${tile_k};
         const int other = 1 - buffer;
-        if (first >= 0 && ${stage.regular("a", "following")} && ${stage.regular("b", "following")}) {
+        if (first >= ${begin} && ${stage.regular("a", "following")} && ${stage.regular("b", "following")}) {
             // load: the next tiles, into registers
 ${stage.fetch("a", "following")}${stage.fetch("b", "following")}
             // compute, without a branch: so a compiler can move loads and stores in between
@@ -353,8 +444,8 @@ ${compute_tile(unroll)}
 ${stage.deposit("a", "other")}${stage.deposit("b", "other")}\
         } else {
             // the first and the last tiles, and those at a border
-            if (first >= 0) {
-${compute_tile(2 if unroll == tile_k else unroll)}\
+            if (first >= ${begin}) {
+${compute_tile(2 if unroll == terms else unroll)}\
             }
 % for x in ("a", "b"):
             if (${stage.regular(x, "following")}) {
@@ -375,28 +466,53 @@ ${micro.read(0, "buffer", "0")}${micro.accumulate(1)}\
     }
 
 % endif
+% if slices > 1 and kind.alpha != "zero":
+    // add the teams' sums: the upper half hands its own on, until one team has all
+% for half in halves:
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (slice >= ${half} && slice < ${2 * half}) {
+${micro.hand_on("shared + (slice - %d) * %d" % (half, tile_m * tile_n))}\
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (slice < ${half}) {
+${micro.take_over("shared + slice * %d" % (tile_m * tile_n))}\
+    }
+% endfor
+
+% endif
     // epilogue and store
     const index_t item_first_row = first_row + item_row * ${width_m};
     const index_t item_first_col = first_col + item_col * ${width_n};
+% if slices > 1:
+    if (slice == 0) {
+% endif
+% if in_part:
+${store_part()}\
+% else:
 % for unit in out_units:
 ${store_elements(unit)}\
 % endfor
+% endif
+% if slices > 1:
+    }
+% endif
 }
+% endif
 
 <%def name="compute_tile(unroll)">\
-% if unroll < tile_k:
-            for (int i = 0; i < ${tile_k - unroll * prefetch}; i += ${unroll}) {
+% if unroll < terms:
+            for (int i = 0; i < ${terms - unroll * prefetch}; i += ${unroll}) {
 % for term in range(unroll):
 ${compute_term("i", term)}\
 % endfor
             }
 % endif
 % if prefetch:
-% for term in range(tile_k - unroll, tile_k - 1):
+% for term in range(terms - unroll, terms - 1):
 ${compute_term("0", term)}\
 % endfor
-% elif unroll == tile_k:
-% for term in range(tile_k):
+% elif unroll == terms:
+% for term in range(terms):
 ${compute_term("0", term)}\
 % endfor
 % endif
@@ -425,5 +541,23 @@ ${wide.store_unit(elements)}\
     if (${row} < m && ${col} < n) {
 ${store.store(value, row, col)}\
     }
+% endif
+</%def>
+
+<%def name="store_part()">\
+% if kind.out.order == "column":
+% for j in range(micro_n):
+% for i in range(0, micro_m, width_m):
+    *(__global column_t *)(partial + ${split.at("part", "(item_first_row + %d)" % row_steps[i], "item_first_col + %d" % col_steps[j])}) =
+        ${"sum_%d_%d" % (i, j) if width_m == 1 else "(column_t)(" + ", ".join("sum_%d_%d" % (i + q, j) for q in range(width_m)) + ")"};
+% endfor
+% endfor
+% else:
+% for i in range(micro_m):
+% for j in range(0, micro_n, width_n):
+    *(__global row_t *)(partial + ${split.at("part", "item_first_row + %d" % row_steps[i], "(item_first_col + %d)" % col_steps[j])}) =
+        ${"sum_%d_%d" % (i, j) if width_n == 1 else "(row_t)(" + ", ".join("sum_%d_%d" % (i, j + q) for q in range(width_n)) + ")"};
+% endfor
+% endfor
 % endif
 </%def>

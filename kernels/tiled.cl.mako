@@ -1,4 +1,5 @@
 <%!
+EXTENDS = "parts/gpu_header.mako"
 SUMMARY = "Tiles of A and B shared by a work-group in local memory, two barriers per tile."
 SOURCES = (
     "C++ AMP walkthrough: matrix multiplication with tile_static memory",
@@ -46,12 +47,14 @@ def propose(problem, profile):
     # (expected speed in multiples of the naive kernel's, parameters, why)
     large = 16 if profile.max_work_group_size >= 256 else 8
     sizes = [t for t in (large, 8, 4) if t <= max(problem.m, problem.n, 4)]
-    for rank, t in zip((3, 2.5, 2), sizes):
+    for speed, t in zip((3, 2.5, 2), sizes):
+        rank = speed
+        if not profile.is_cpu:
+            tiles = problem.batch_count * ceil_div(problem.m, t) * ceil_div(problem.n, t)
+            useful = problem.batch_count * problem.m * problem.n / (tiles * t * t)
+            useful *= min(tiles / (2 * profile.compute_units), 1)
+            rank = rank_of(problem, profile, speed * useful, 2 * problem.minimum_bytes)
         yield rank, dict(tile_m=t, tile_n=t, tile_k=t), "%d×%d tiles in local memory" % (t, t)
-
-
-def tiles(extent, tile):
-    return -(-extent // tile)
 
 
 def workspace(config, derived, problem, profile):
@@ -68,8 +71,8 @@ def instruments(mode, config, derived, problem):
             a_local_loads=of_a, b_local_loads=of_b, padded_local_loads=2,
         )
     # accumulators: for each group and phase the two tiles, and the partial sums after it
-    groups = tiles(problem.m, config.tile_m) * tiles(problem.n, config.tile_n)
-    phases = tiles(problem.k, config.tile_k)
+    groups = ceil_div(problem.m, config.tile_m) * ceil_div(problem.n, config.tile_n)
+    phases = ceil_div(problem.k, config.tile_k)
     return dict(
         trace_a=groups * phases * derived.tile_a_elements,
         trace_b=groups * phases * derived.tile_b_elements,
@@ -78,8 +81,8 @@ def instruments(mode, config, derived, problem):
 
 
 def launches(config, derived, problem, profile):
-    tiles_m = tiles(problem.m, config.tile_m)
-    tiles_n = tiles(problem.n, config.tile_n)
+    tiles_m = ceil_div(problem.m, config.tile_m)
+    tiles_n = ceil_div(problem.n, config.tile_n)
     groups = problem.batch_count * tiles_m * tiles_n
     return [
         dict(

@@ -35,11 +35,12 @@ typedef ${"acc_t" if width == 1 else f"{compute.scalar}{width}"} ${name};
 </%def>
 
 <%def name="read(set, buffer, term)">\
+<% begin = "" if slices == 1 else f"slice * {terms} + " %>\
             {
                 __local const acc_t *from_a = tile_a + ${buffer} * ${tile_k * a_local_stride}
-                    + (${term}) * ${a_local_stride} + item_row * ${width_m};
+                    + (${begin}${term}) * ${a_local_stride} + item_row * ${width_m};
                 __local const acc_t *from_b = tile_b + ${buffer} * ${tile_k * b_local_stride}
-                    + (${term}) * ${b_local_stride} + item_col * ${width_n};
+                    + (${begin}${term}) * ${b_local_stride} + item_col * ${width_n};
 % for i in range(micro_m // width_m):
                 column_part[${set}][${i}] = *(__local const column_t *)(from_a + ${i * items_m * width_m});
 % endfor
@@ -47,6 +48,24 @@ typedef ${"acc_t" if width == 1 else f"{compute.scalar}{width}"} ${name};
                 row_part[${set}][${j}] = *(__local const row_t *)(from_b + ${j * items_n * width_n});
 % endfor
             }
+</%def>
+
+<%def name="hand_on(to)">\
+        __local acc_t *to = ${to} + place;
+% for i in range(micro_m):
+% for j in range(micro_n):
+        to[${(i * micro_n + j) * slice_items}] = sum_${i}_${j};
+% endfor
+% endfor
+</%def>
+
+<%def name="take_over(from_)">\
+        __local const acc_t *from = ${from_} + place;
+% for i in range(micro_m):
+% for j in range(micro_n):
+        sum_${i}_${j} = add(sum_${i}_${j}, from[${(i * micro_n + j) * slice_items}]);
+% endfor
+% endfor
 </%def>
 
 <%def name="accumulate(set)">\
