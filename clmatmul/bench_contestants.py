@@ -190,8 +190,9 @@ class Product:
         operands = {"a": (a.buffer, 0), "b": (b.buffer, 0), "out": (self.out.buffer, 0)}
 
         def call():
-            executable(self.queue, operands, workspace=workspace)
-            self.queue.finish()
+            event, keep = executable(self.queue, operands, workspace=workspace)
+            self.device.finish(self.queue, event)
+            del keep
 
         return self._on_device("launches", call)
 

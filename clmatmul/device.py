@@ -9,6 +9,7 @@ import ctypes
 import logging
 import os
 import threading
+import time
 import warnings
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from pyopencl import _cl
 
 from clmatmul.device_profile import DeviceProfile, family_of
 from clmatmul.errors import ArgumentError, DeviceError
+from clmatmul.worker_threads import pinned
 
 _log = logging.getLogger("clmatmul")
 _KINDS = {
@@ -31,6 +33,8 @@ _KINDS = {
 # Implementations that are never used, with the reason that a user is given.
 REFUSED = {"clover": "Mesa Clover returns wrong results for vector types; use rusticl instead"}
 _MAX_FOREIGN_CONTEXTS = 16
+_ASKING_SECONDS = 3e-3  # a launch that takes longer loses little by a late wake-up
+_let_others_run = getattr(os, "sched_yield", lambda: time.sleep(0))
 _FORKED = (
     "this process was forked after OpenCL was first used, and OpenCL does not survive a fork; "
     "start workers with the 'spawn' or 'forkserver' method"
@@ -99,14 +103,16 @@ def _platforms():
         raise DeviceError(_FORKED)
     _first_used_in = os.getpid()
     try:
-        return cl.get_platforms()
+        with pinned():  # PoCL starts its threads here, or when it is asked for devices
+            return cl.get_platforms()
     except cl.Error:  # PLATFORM_NOT_FOUND_KHR: an ordinary state, not a failure
         return []
 
 
 def _devices_of(cl_platform):
     try:
-        return cl_platform.get_devices()
+        with pinned():
+            return cl_platform.get_devices()
     except cl.Error:  # a platform without a device
         return []
 
@@ -288,8 +294,20 @@ class Device:
                 queue, buffer, cl.map_flags.READ, 0, (size,), np.uint8,
                 wait_for=list(wait_for), is_blocking=blocking,
             )  # fmt: skip
-            mapped.base.release(queue)
-            queue.finish()
+            self.finish(queue, mapped.base.release(queue))
+
+    def finish(self, queue, event):
+        """Wait until `event`, and everything else on the queue, is complete.
+
+        A thread that sleeps is woken too late for a short product, by 20 to 50 µs; so on a CPU
+        the first milliseconds are spent asking, with the core left to whoever wants it.
+        """
+        if self.profile.is_cpu:
+            queue.flush()
+            end = time.perf_counter() + _ASKING_SECONDS
+            while not is_complete(event) and time.perf_counter() < end:
+                _let_others_run()
+        queue.finish()
 
     def map(self, queue, buffer, byte_offset, size, wait_for=()):
         """`size` bytes of a buffer as a host array, until that array is dropped; it waits.
