@@ -118,25 +118,30 @@ def make_case(kind, m, n, k, data, rng, scalars=None, batch=None, with_result=Tr
     """
     batch = tuple(batch or _BATCH[: kind.batch_rank])
     scalars = {**_default_scalars(kind), **(scalars or {})}
-    # Every array gets its own wide stride pattern, so that none can stand in for another.
+    # Every array gets strides of its own, so that none can stand in for another.
     memory = {
         "a": _memory(_values(kind, "a", batch + (m, k), data, rng), kind.a),
-        "b": _memory(_values(kind, "b", batch + (k, n), data, rng), kind.b),
+        "b": _memory(_values(kind, "b", batch + (k, n), data, rng), kind.b, pad=3),
         "out": _memory(
-            np.zeros(batch + (m, n), numpy_dtype(kind.out.dtype)), kind.out, guard=_GUARD_ELEMENTS
+            np.zeros(batch + (m, n), numpy_dtype(kind.out.dtype)), kind.out,
+            guard=_GUARD_ELEMENTS, pad=6,
         ),
-    }
+    }  # fmt: skip
     for name, dtype in (
         *((x, getattr(kind, x)) for x in ("c", *EPILOGUE_OPERANDS)),
         *_extras(kind),
     ):
         if dtype:
             shape = {"row_scale": (m, 1), "col_scale": (1, n), "bias": (1, n)}.get(name, (m, n))
-            memory[name] = _memory(_small(rng, batch + shape, dtype, name), None, pad=5)
+            values = _small(rng, batch + shape, dtype, name)
+            # Columns that are neighbours, which some kernels read as vectors, or that are not.
+            step = int(rng.integers(1, 3))
+            memory[name] = _memory(values, None, pad=3 * len(memory), step=step)
             _repeat(memory[name], shape, (m, n))
     if kind.aux:
         empty = np.zeros(batch + (m, n), numpy_dtype(kind.aux))
-        memory["aux"] = _memory(empty, None, guard=_GUARD_ELEMENTS)
+        step = int(rng.integers(1, 3))
+        memory["aux"] = _memory(empty, None, guard=_GUARD_ELEMENTS, pad=3 * len(memory), step=step)
         _poison(memory["aux"])
     _poison(memory["out"])
     problem = _problem(kind, m, n, k, batch, memory)
@@ -330,13 +335,17 @@ def _small(rng, shape, dtype, name):
     return x.astype(numpy_dtype(dtype))
 
 
-def _memory(values, kind, guard=0, pad=0):
-    """Lay values out in poisoned memory, in the kind's order and alignment."""
+def _memory(values, kind, guard=0, pad=0, step=1):
+    """Lay values out in poisoned memory, in the kind's order and alignment, or in rows.
+
+    pad: units of the alignment that are left free after each line; step: elements from one of a
+    row to the next, where there is no kind.
+    """
     shape = values.shape
     size = ELEMENT_TYPES[values.dtype.name].itemsize
     unit = 1 if kind is None else max(kind.alignment // size, 1)
     order = "row" if kind is None else kind.order
-    step = {"strided": 3}.get(order, 1)
+    step = 3 if order == "strided" else step
     axes = list(range(len(shape)))  # innermost last
     if order == "column":
         axes[-1], axes[-2] = axes[-2], axes[-1]
@@ -344,7 +353,7 @@ def _memory(values, kind, guard=0, pad=0):
     stride = step
     for i, axis in enumerate(reversed(axes)):
         strides[axis] = stride
-        gap = unit if unit > 1 else (1 + i + pad)
+        gap = unit * (1 + pad) if unit > 1 else (1 + i + pad)
         stride = -(-(stride * max(shape[axis], 1) + gap) // unit) * unit
     offset = -(-(guard + 3) // unit) * unit
     last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if values.size else -1

@@ -130,3 +130,18 @@ def test_the_case_is_of_its_kind(name, rng):
 def test_edge_sizes():
     assert edge_sizes(8) == [1, 2, 3, 7, 8, 9, 17]
     assert edge_sizes(4, 16, limit=16) == [1, 2, 3, 4, 5, 9, 15, 16]
+
+
+def test_no_array_can_stand_in_for_another(rng):
+    """Strides differ wherever they matter, and columns of added arrays are near and apart."""
+    parts = dict.fromkeys(("bias", "residual", "row_scale", "col_scale"), "float32")
+    kind = plain_kind("float32", "TT", "T", c="float32", alpha="general", beta="general",
+                      batch_rank=2, aux="float32", **parts)  # fmt: skip
+    steps = set()
+    for size in ((9, 9, 9), (25, 31, 129), (8, 9, 4)):
+        memory = make_case(kind, *size, "exact", rng, with_result=False).memory
+        operands = [memory[x].operand for x in ("a", "b", "out", "c", "residual", "aux")]
+        assert len({max(o.row_stride, o.col_stride) for o in operands}) == 6
+        assert len({o.batch_strides for o in operands}) == 6
+        steps |= {memory[x].operand.col_stride for x in ("c", "residual", "col_scale")}
+    assert steps == {1, 2}
