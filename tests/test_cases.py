@@ -1,5 +1,7 @@
 """Cases made to find faults do find them."""
 
+import itertools
+
 import numpy as np
 import pytest
 from kinds import plain_kind
@@ -137,11 +139,13 @@ def test_no_array_can_stand_in_for_another(rng):
     parts = dict.fromkeys(("bias", "residual", "row_scale", "col_scale"), "float32")
     kind = plain_kind("float32", "TT", "T", c="float32", alpha="general", beta="general",
                       batch_rank=2, aux="float32", **parts)  # fmt: skip
-    steps = set()
+    names, steps, same = ("a", "b", "out", "c", "residual", "aux"), set(), []
     for size in ((9, 9, 9), (25, 31, 129), (8, 9, 4)):
         memory = make_case(kind, *size, "exact", rng, with_result=False).memory
-        operands = [memory[x].operand for x in ("a", "b", "out", "c", "residual", "aux")]
-        assert len({max(o.row_stride, o.col_stride) for o in operands}) == 6
-        assert len({o.batch_strides for o in operands}) == 6
+        strides = {x: memory[x].operand for x in names}
+        for reach in (lambda o: max(o.row_stride, o.col_stride), lambda o: o.batch_strides[0]):
+            pairs = itertools.combinations(names, 2)
+            same.append({(x, y) for x, y in pairs if reach(strides[x]) == reach(strides[y])})
         steps |= {memory[x].operand.col_stride for x in ("c", "residual", "col_scale")}
+    assert not set.intersection(*same[::2]) and not set.intersection(*same[1::2])
     assert steps == {1, 2}
