@@ -2,30 +2,57 @@
 
 import itertools
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
 from clmatmul.config import TileConfig
+from clmatmul.errors import ArgumentError
 from clmatmul.variants import load_variant, variant_names
 
 _ENUMERABLE = 2000  # combinations that take a fraction of a second to check
 _PATIENCE = 20  # times as many take seconds
 
 
-def _combinations(variant):
-    return math.prod(len(choices) for choices in variant.all_parameters().values())
+def parse_within(text):
+    """{variant: {parameter: values}} of 'cpu_packed(micro_m=4|6, vectors=1)'; ArgumentError.
+
+    What is not named keeps all its values.
+    """
+    match = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", text)
+    if not match:
+        raise ArgumentError(f"{text!r} is no part of a space; write 'tiled(tile_m=8|16, tile_n=8)'")
+    parts = {}
+    for item in filter(None, (x.strip() for x in (match.group(2) or "").split(","))):
+        name, equals, values = item.partition("=")
+        if not equals or not values:
+            raise ArgumentError(f"{text!r}: {item!r} is not of the form name=value|value")
+        # one value is read as a configuration's values are
+        parts[name.strip()] = tuple(
+            TileConfig.parse(f"x(y={value})").values()["y"] for value in values.split("|")
+        )
+    return {match.group(1): parts}
 
 
-def _all_of(variant):
-    allowed = variant.all_parameters()
-    for values in itertools.product(*allowed.values()):
-        yield TileConfig.of(variant.name, **dict(zip(allowed, values, strict=True)))
+class Steps:
+    """What a search needs of a space beyond `offered`, `parameters(variant)` and `in`."""
 
-
-def _random(variant, rng):
-    values = {name: rng.choice(choices) for name, choices in variant.all_parameters().items()}
-    return TileConfig.of(variant.name, **values)
+    def neighbours(self, config):
+        """The valid configurations that differ in one parameter by one step of its values."""
+        found = []
+        for name, allowed in self.parameters(config.variant).items():
+            value = config.values()[name]
+            if value not in allowed:  # a seed from outside a restricted space
+                steps = allowed
+            else:
+                at = allowed.index(value)
+                steps = allowed[max(at - 1, 0) : at] + allowed[at + 1 : at + 2]
+            for step in steps:
+                other = config.with_values(**{name: step})
+                if other in self:
+                    found.append(other)
+        return tuple(found)
 
 
 def program_of(config):
@@ -34,6 +61,28 @@ def program_of(config):
         return config
     rendered = load_variant(config.variant).parameters
     return config.variant, tuple(x for x in config.parameters if x[0] in rendered)
+
+
+def restricted(variant, wanted):
+    """The variant's parameters with the wanted values only, in the header's order.
+
+    ArgumentError if it has no such parameter or value.
+    """
+    allowed = variant.all_parameters()
+    for name, values in wanted.items():
+        if name not in allowed:
+            raise ArgumentError(
+                f"{variant.name} has no parameter {name}; it has {', '.join(allowed)}"
+            )
+        unknown = [x for x in values if x not in allowed[name]]
+        if unknown:
+            raise ArgumentError(
+                f"{variant.name}: {name}={unknown[0]} is not one of {allowed[name]}"
+            )
+    return {
+        name: tuple(x for x in values if x in wanted.get(name, values))
+        for name, values in allowed.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -50,18 +99,22 @@ class Survey:
     rejections: tuple
 
 
-class SearchSpace:
+class SearchSpace(Steps):
     """The configurations that pass every constraint; those that do not are counted by reason.
 
     In the order of the header's values. Iterating, drawing and stepping to a neighbour check
     configurations one by one; `len` and `configs` enumerate all, which takes minutes for a
-    variant with many parameters.
+    variant with many parameters. within: {variant: {parameter: values}} keeps to these variants
+    and values, as `parse_within` gives them.
     """
 
-    def __init__(self, variants, problem, profile):
-        self.variants = tuple(variants)
+    def __init__(self, variants, problem, profile, within=None):
+        self.variants = tuple(v for v in variants if not within or v.name in within)
         self.problem = problem
         self.profile = profile
+        self._parameters = {
+            v.name: restricted(v, (within or {}).get(v.name, {})) for v in self.variants
+        }
         self.rejections = Counter()  # (variant, constraint text) → configurations it refused
 
     @cached_property
@@ -73,7 +126,7 @@ class SearchSpace:
                 self.rejections[variant.name, reason] += 1
                 break
             else:
-                for config in _all_of(variant):
+                for config in self._all_of(variant):
                     reasons = self._reasons(variant, config)
                     if not reasons:
                         found.append(config)
@@ -86,7 +139,7 @@ class SearchSpace:
         return [reason.split(":")[0] for reason in refused]
 
     def _valid(self, variant):
-        for config in _all_of(variant):
+        for config in self._all_of(variant):
             if not variant.reject(config, self.problem, self.profile):
                 yield config
 
@@ -100,8 +153,11 @@ class SearchSpace:
 
     def __contains__(self, config):
         variant = next((v for v in self.variants if v.name == config.variant), None)
-        known = variant is not None and set(config.values()) == set(variant.all_parameters())
-        return known and not variant.reject(config, self.problem, self.profile)
+        if variant is None or set(config.values()) != set(self._parameters[config.variant]):
+            return False
+        allowed = self._parameters[config.variant]
+        inside = all(value in allowed[name] for name, value in config.parameters)
+        return inside and not variant.reject(config, self.problem, self.profile)
 
     @cached_property
     def offered(self):
@@ -110,16 +166,28 @@ class SearchSpace:
 
     def parameters(self, variant):
         """name → values in order, of a variant."""
-        return next(v for v in self.variants if v.name == variant).all_parameters()
+        return self._parameters[variant]
+
+    def _combinations(self, variant):
+        return math.prod(len(choices) for choices in self._parameters[variant.name].values())
+
+    def _all_of(self, variant):
+        allowed = self._parameters[variant.name]
+        for values in itertools.product(*allowed.values()):
+            yield TileConfig.of(variant.name, **dict(zip(allowed, values, strict=True)))
+
+    def _random(self, variant, rng):
+        allowed = self._parameters[variant.name]
+        return TileConfig.of(variant.name, **{x: rng.choice(y) for x, y in allowed.items()})
 
     def survey(self, rng):
         """A Survey of each variant; of a sample where there are many combinations."""
         for variant in self.variants:
-            count = _combinations(variant)
+            count = self._combinations(variant)
             if count <= _ENUMERABLE:
-                checked = list(_all_of(variant))
+                checked = list(self._all_of(variant))
             else:
-                checked = [_random(variant, rng) for _ in range(_ENUMERABLE)]
+                checked = [self._random(variant, rng) for _ in range(_ENUMERABLE)]
             reasons = [self._reasons(variant, config) for config in checked]
             rejections = Counter(x for found in reasons for x in found)
             valid = sum(not found for found in reasons)
@@ -128,7 +196,7 @@ class SearchSpace:
     @property
     def combinations(self):
         """How many configurations there are before any constraint: known at once."""
-        return sum(_combinations(variant) for variant in self.variants)
+        return sum(self._combinations(variant) for variant in self.variants)
 
     def draw(self, rng):
         """Every valid configuration once, in random order, each variant in turn.
@@ -147,15 +215,15 @@ class SearchSpace:
 
     def _draw(self, variant, rng):
         seen, misses = set(), 0
-        while _combinations(variant) > _ENUMERABLE and misses < _ENUMERABLE:
-            config = _random(variant, rng)
+        while self._combinations(variant) > _ENUMERABLE and misses < _ENUMERABLE:
+            config = self._random(variant, rng)
             if config in seen or variant.reject(config, self.problem, self.profile):
                 misses += 1
                 continue
             misses = 0
             seen.add(config)
             yield config
-        if _combinations(variant) <= _ENUMERABLE * _PATIENCE:
+        if self._combinations(variant) <= _ENUMERABLE * _PATIENCE:
             rest = [config for config in self._valid(variant) if config not in seen]
             rng.shuffle(rest)
             yield from rest
@@ -167,16 +235,3 @@ class SearchSpace:
         """`count` different configurations, or all of them in random order if there are fewer."""
         configs = list(self.configs)
         return rng.sample(configs, min(count, len(configs)))
-
-    def neighbours(self, config):
-        """The valid configurations that differ in one parameter by one step of its values."""
-        variant = next(v for v in self.variants if v.name == config.variant)
-        found = []
-        for name, allowed in variant.all_parameters().items():
-            at = allowed.index(config.values()[name])
-            for step in (at - 1, at + 1):
-                if 0 <= step < len(allowed):
-                    other = config.with_values(**{name: allowed[step]})
-                    if other in self:
-                        found.append(other)
-        return tuple(found)

@@ -429,7 +429,7 @@ def test_budgets():
     assert str(Budget(90.0, 200)) == "90 s or 200 trials" and str(Budget(None, 1)) == "1 trial"
     assert not Budget(60, 5).is_spent(59, 4)
     assert Budget(60, 5).is_spent(60, 0) and Budget(60, 5).is_spent(0, 5)
-    assert Budget(60, 5).share(10) == Budget(6, 1)
+    assert Budget(60, 5).share(0.1) == Budget(6, 1)
 
 
 def replay(strategy, space, landscape, limit=10_000, seed=3):

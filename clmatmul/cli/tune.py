@@ -1,12 +1,15 @@
 """`clmatmul tune`: find the fastest configuration for a product."""
 
+import argparse
 import json
 import sys
 
 from clmatmul.cli.explain import size
 from clmatmul.cli.options import dtype_name
 from clmatmul.cli.output import SCHEMA, on_terminal, print_json, print_lines, print_text
+from clmatmul.errors import ArgumentError
 from clmatmul.explanation import plain_problem
+from clmatmul.space import parse_within
 from clmatmul.tune import tune
 from clmatmul.tune.progress import PlainProgress, Progress, RichProgress
 from clmatmul.tune.strategies import DEFAULT, STRATEGIES
@@ -42,6 +45,9 @@ def add_arguments(parser):
                        help="processes that build side by side (default: a core each)")  # fmt: skip
     group.add_argument("--variant", action="append", metavar="NAME",
                        help="search this kernel only; may be repeated")  # fmt: skip
+    group.add_argument("--within", action="append", type=_within, metavar="SPACE",
+                       help="these values only, such as 'tiled(tile_m=8|16, tile_n=8)'; may be "
+                            "repeated for several kernels")  # fmt: skip
     again = group.add_mutually_exclusive_group()
     again.add_argument("--force", action="store_true", help="try again what was tried before")
     again.add_argument("--resume", action="store_true",
@@ -71,6 +77,7 @@ def run(arguments):
         db=arguments.db,
         force=arguments.force,
         variants=arguments.variant,
+        within={k: v for part in arguments.within or () for k, v in part.items()} or None,
         dry_run=arguments.dry_run,
         jobs=arguments.jobs,
         progress=_Acknowledging(progress) if arguments.jsonl else progress,
@@ -106,3 +113,10 @@ class _Acknowledging(Progress):
         print_text(record.to_json())
         sys.stdout.flush()
         self._shown.recorded(record)
+
+
+def _within(text):
+    try:
+        return parse_within(text)
+    except ArgumentError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -43,11 +43,11 @@ class Budget:
             raise ArgumentError(f"budget={value!r} allows nothing; it must be above 0")
         return cls(seconds, trials)
 
-    def share(self, parts):
-        """The budget of one of `parts` equal parts of the work."""
+    def share(self, part):
+        """The budget of a part of the work: 0 to 1."""
         return Budget(
-            None if self.seconds is None else self.seconds / parts,
-            None if self.trials is None else max(self.trials // parts, 1),
+            None if self.seconds is None else self.seconds * part,
+            None if self.trials is None else max(int(self.trials * part + 1e-9), 1),
         )
 
     def searching(self):

@@ -5,10 +5,11 @@ spent. Each trial is on disk before it counts. At the end the fastest few run ag
 default in turn, and the fastest replaces it only if it is faster beyond the noise.
 """
 
+import math
 import random
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from clmatmul import selection, walk
 from clmatmul.choose import check_device, choose
@@ -18,7 +19,7 @@ from clmatmul.errors import ArgumentError, DeviceError
 from clmatmul.explanation import plain_problem
 from clmatmul.measure import Measurement, compare
 from clmatmul.problem import Problem
-from clmatmul.space import SearchSpace
+from clmatmul.space import SearchSpace, restricted
 from clmatmul.trial import Trial
 from clmatmul.tune.budget import Budget
 from clmatmul.tune.host_time import numpy_time_ns
@@ -40,7 +41,7 @@ _CLEAR_WIN = 1.1  # an interrupted search publishes only a best that is this muc
 
 def tune(
     problems, device=None, budget="60s", *, strategy=DEFAULT, seed=0, timeout=None, db=None,
-    force=False, variants=None, dry_run=False, progress=None, jobs=None,
+    force=False, variants=None, within=None, dry_run=False, progress=None, jobs=None, weights=None,
 ):  # fmt: skip
     """Find the fastest configuration for each problem; the next product of it uses it.
 
@@ -50,7 +51,9 @@ def tune(
     strategy: 'local', 'random', 'tpe' or 'exhaustive'. seed: of the order of trials, the data.
     timeout: seconds for the build, first launch, check and timing of a trial, each.
     db: folder of the records instead of CLMATMUL_DB. force: try again what was tried before.
-    variants: names of the kernels to search; all by default. dry_run: only say what would be
+    variants: names of the kernels to search; all by default. within: {variant: {parameter:
+    values}}, to search these variants and values only. weights: of each problem, by which the
+    budget is shared; equal by default. dry_run: only say what would be
     done. progress: a `tune.progress.Progress` that is told of each trial. jobs: how many processes
     build side by side.
 
@@ -61,7 +64,8 @@ def tune(
     problems = _problems(problems)
     budget = Budget.parse(budget)
     search = find_strategy(strategy)
-    chosen = _variants(variants)
+    options = _Options(search, seed, force, _variants(variants), _checked_within(within))
+    shares = _shares(weights, len(problems))
     if timeout is not None and not timeout > 0:
         raise ArgumentError(f"timeout={timeout!r} must be a number of seconds above 0, or None")
     folder = walk.tuning_folder(db)
@@ -74,8 +78,9 @@ def tune(
         for problem in problems:
             check_device(problem, profile)
         store = Store(profile, folder, walk.best_file(profile.key, db), seed)
-        tuner = _Tuner(trials, store, search, seed, force, chosen, progress)
-        found = tuple(_each(problems, budget, tuner.describe if dry_run else tuner.tune))
+        tuner = _Tuner(trials, store, options, progress)
+        tune_one = tuner.describe if dry_run else tuner.tune
+        found = tuple(_each(problems, shares, budget, tune_one))
     finally:
         trials.kill()
         walk.forget()
@@ -83,15 +88,34 @@ def tune(
     return Report(profile, found, str(store.journal), str(store.best_file), interrupted, dry_run)
 
 
-def _each(problems, budget, tune_one):
+@dataclass(frozen=True)
+class _Options:
+    """What decides a search besides problem and budget."""
+
+    strategy: object
+    seed: int
+    force: bool
+    variants: tuple
+    within: dict | None
+
+
+def _shares(weights, count):
+    """Of what is left of the budget, the part that each problem in turn may spend."""
+    weights = [1.0] * count if weights is None else [float(x) for x in weights]
+    if len(weights) != count or not all(0 < x < math.inf for x in weights):
+        raise ArgumentError(f"weights={weights} must be a number above 0 for each of {count}")
+    return [x / sum(weights[i:]) for i, x in enumerate(weights)]
+
+
+def _each(problems, shares, budget, tune_one):
     """The ProblemReport of one problem after the other, each with its part of the budget."""
     begin, tried = time.monotonic(), 0
-    for i, problem in enumerate(problems):
+    for problem, share in zip(problems, shares, strict=True):
         left = Budget(
             budget.seconds and round(max(budget.seconds - (time.monotonic() - begin), 1), 1),
             budget.trials and max(budget.trials - tried, 1),
         )
-        report = tune_one(problem, left.share(len(problems) - i))
+        report = tune_one(problem, left.share(share))
         tried += report.tried
         yield report
         if report.stopped == INTERRUPTED:
@@ -131,6 +155,14 @@ def _variants(names):
     return tuple(load_variant(name) for name in names)
 
 
+def _checked_within(within):
+    """The same, if there are such variants, parameters and values; ArgumentError."""
+    if within:
+        for variant in _variants(list(within)):
+            restricted(variant, within[variant.name])
+    return within
+
+
 def _selector(device):
     """The device as another process can find it."""
     if device is None:
@@ -145,27 +177,24 @@ def _selector(device):
 class _Tuner:
     """Tunes one problem after the other on one device."""
 
-    def __init__(self, trials, store, strategy, seed, force, variants, progress):
+    def __init__(self, trials, store, options, progress):
         self._trials = trials
         self._store = store
-        self._strategy = strategy
-        # A search that learns nothing goes through everything, however long nothing is gained.
-        self._may_settle = strategy not in (STRATEGIES["exhaustive"], STRATEGIES["random"])
-        self._seed = seed
-        self._force = force
-        self._variants = variants
+        self._options = options
         self._progress = progress
+        # A search that learns nothing goes through everything, however long nothing is gained.
+        self._may_settle = options.strategy not in (STRATEGIES["exhaustive"], STRATEGIES["random"])
 
     def _search(self, problem, budget):
         profile = self._trials.profile
-        space = SearchSpace(self._variants, problem, profile)
+        space = SearchSpace(self._options.variants, problem, profile, self._options.within)
         untuned = choose(problem, profile, TuningDatabase((), self._store.shipped()))
         with_records = choose(problem, profile, self._store.database())
         # The safe choice, the last, is slow: it is tried only if nothing else works.
         seeds = [x.config for x in (*untuned[:1], *with_records[:-1], *untuned[1:-1])]
         search = Search(problem, space, untuned, tuple(dict.fromkeys(seeds)), budget,
                         time.monotonic(), {})  # fmt: skip
-        for config, record in ({} if self._force else self._store.known(problem)).items():
+        for config, record in ({} if self._options.force else self._store.known(problem)).items():
             if config in space or config in seeds or config == untuned[-1].config:
                 search.add(record, 0.0)
         search.skipped = len(search.records)
@@ -174,7 +203,7 @@ class _Tuner:
     def describe(self, problem, budget):
         """The ProblemReport of a search that is not made."""
         search = self._search(problem, budget)
-        surveys = tuple(search.space.survey(random.Random(self._seed)))
+        surveys = tuple(search.space.survey(random.Random(self._options.seed)))
         return self._report(search, surveys=surveys)
 
     def tune(self, problem, budget):
@@ -183,7 +212,7 @@ class _Tuner:
         self._progress.begin(search)
         try:
             search.numpy_ns = numpy_time_ns(problem)
-            self._trials.prepare(problem, self._seed)
+            self._trials.prepare(problem, self._options.seed)
             stopped = self._run(search)
             return self._conclude(search, stopped)
         except KeyboardInterrupt:
@@ -202,7 +231,8 @@ class _Tuner:
         for choice in search.untuned:  # where no seed works, and where the budget was too small
             if search.default() is None:
                 self._try_all(search, [choice.config], regardless=True)
-        for batch in self._strategy(search.space, random.Random(self._seed), search.records):
+        rng = random.Random(self._options.seed)
+        for batch in self._options.strategy(search.space, rng, search.records):
             self._try_all(search, batch)
             if self._is_spent(search):
                 return f"the budget of {search.budget} was spent"
