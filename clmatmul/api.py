@@ -18,7 +18,7 @@ from clmatmul.explanation import explain_problem, plain_problem
 from clmatmul.operands import host_array, single_output, workspace_parts, workspace_size
 from clmatmul.precision import default_precision
 from clmatmul.problem import Epilogue
-from clmatmul.repeats import follow, same_form, signature
+from clmatmul.repeats import follow, follow_on_device, same_form, signature
 from clmatmul.request import Request
 from clmatmul.selection import resolve
 from clmatmul.walk import database_of, find_route
@@ -114,11 +114,13 @@ class MatMul:
         self._route = prepared.route
         self._device = prepared.device
         request = self._request
-        self._forms = signature(a), signature(b)
+        self._forms = signature(carried(a)), signature(carried(b))
         simple = None not in self._forms and request.beta == 0 and request.order in ("K", "C")
         unusual = (request.epilogue, request.queue, request.wait_for, request.axes)
-        repeatable = simple and out is None and all(x is None for x in unusual)
-        self._recipe = recipe_of(prepared, a, b) if repeatable else None
+        unusual_out = out is not None and not devices.is_device_array(carried(out))
+        repeatable = simple and not unusual_out and all(x is None for x in unusual)
+        self._recipe = recipe_of(prepared, carried(a), carried(b)) if repeatable else None
+        self._follow = follow if isinstance(a, np.ndarray) else follow_on_device
 
     @takes_containers
     def __call__(self, a, b, out=None, c=None, *, queue=None, wait_for=None, workspace=None):
@@ -130,7 +132,7 @@ class MatMul:
         request = self._request
         usual = c is None and queue is None and wait_for is None and workspace is None
         if usual and self._recipe is not None and same_form(a, b, self._forms):
-            result = follow(self._recipe, a, b, out)
+            result = self._follow(self._recipe, a, b, out)
             if result is not None:
                 return result
         if queue is not None or wait_for is not None:

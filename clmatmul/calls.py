@@ -25,7 +25,7 @@ from clmatmul.operands import (
 from clmatmul.packed import Packed
 from clmatmul.precision import read_precision
 from clmatmul.problem import ArrayView, Problem, scalar_class
-from clmatmul.repeats import Recipe, follow, recall, remember
+from clmatmul.repeats import Recipe, follow, follow_on_device, recall, remember, signature
 from clmatmul.request import (
     Request,
     check_auxiliary,
@@ -109,6 +109,11 @@ def multiply(request, a, b, c, out, plain=False):
 
 def repeat(a, b, out, device):
     """The product if one like it was computed before, else None."""
+    if devices.is_device_array(a) and devices.is_device_array(b):
+        if device is not None or a.queue is None:
+            return None
+        recipe = recall(devices.device_of_queue(a.queue), a, b)
+        return None if recipe is None else follow_on_device(recipe, a, b, out)
     if type(a) is not np.ndarray or type(b) is not np.ndarray:
         return None
     opened = resolve(device)
@@ -117,10 +122,12 @@ def repeat(a, b, out, device):
 
 
 def recipe_of(prepared, a, b):
-    """What a product of host arrays found out, for the next one like it; None if it depends on
-    where the arrays are, or was found out about a copy of one, which has other strides.
+    """What a product found out, for the next one like it; None if it depends on where the arrays
+    are, or was found out about a copy of one, which has other strides.
     """
     plan = prepared.route.executable.plan
+    if isinstance(prepared.memory, DeviceMemory):
+        return _device_recipe(prepared, a, b)
     host = isinstance(prepared.memory, HostMemory) and prepared.device.has_host_memory
     if not host or prepared.problem.k == 0 or plan.variant.alignment_classes != (1,):
         return None
@@ -137,6 +144,24 @@ def recipe_of(prepared, a, b):
         order="C",
         swapped=prepared.problem.swapped,
         is_scalar=prepared.vector_product,
+    )
+
+
+def _device_recipe(prepared, a, b):
+    target, out = prepared.target, prepared.out
+    plain = all(devices.is_plain_device_array(x) for x in (a, b, target))
+    if not plain or prepared.problem.k == 0 or (out is not None and out is not target):
+        return None
+    return Recipe(
+        device=prepared.device,
+        executable=prepared.route.executable,
+        scalars=prepared.scalars,
+        shape=target.shape,
+        dtype=target.dtype,
+        order="C",
+        swapped=prepared.problem.swapped,
+        is_scalar=False,
+        out=signature(target),
     )
 
 

@@ -211,9 +211,9 @@ class DeviceMemory:
         if out is not None:
             range_ = devices.memory_range(out)
             read = [x for x in inputs if devices.is_device_array(x)]
-            overlapping = any(_ranges_meet(devices.memory_range(x), range_) for x in read if x.size)
+            overlapping = any(meet(devices.memory_range(x), range_) for x in read if x.size)
             if in_place is not None and devices.is_device_array(in_place):
-                meets = _ranges_meet(devices.memory_range(in_place), range_)
+                meets = meet(devices.memory_range(in_place), range_)
                 same = devices.memory_range(in_place) == range_ and _same_layout(in_place, out)
                 overlapping = overlapping or (meets and not same)
             if not overlapping and out.dtype == dtype:
@@ -226,7 +226,7 @@ class DeviceMemory:
             raise ArgumentError("aux has elements that may share memory")
         range_ = devices.memory_range(aux)
         for x in others:
-            if devices.is_device_array(x) and _ranges_meet(devices.memory_range(x), range_):
+            if devices.is_device_array(x) and meet(devices.memory_range(x), range_):
                 raise ArgumentError(
                     "aux overlaps another array of the product; pass one of its own memory"
                 )
@@ -250,14 +250,25 @@ class DeviceMemory:
 
     def finish(self, event, keep):
         """Hand the event to every array, and hold all memory until it is complete."""
-        # Not by Array.add_event, which waits for old events once there are a dozen.
-        with _events_lock:
-            for events in {id(x.events): x.events for x in self._arrays}.values():
-                events[:] = [x for x in events if not devices.is_complete(x)] + [event]
-        _hold(event, (keep, tuple(self._arrays)))
+        hand_on(event, tuple(self._arrays), keep)
 
 
-# ---- keeping memory alive -------------------------------------------------------------------
+# ---- events, and keeping memory alive -------------------------------------------------------
+
+
+def pending(arrays):
+    """The events that a launch on these pyopencl arrays must wait for."""
+    return [event for x in arrays for event in x.events]
+
+
+def hand_on(event, arrays, keep):
+    """Give a launch's event to every array, and hold them and `keep` until it is complete."""
+    # Not by Array.add_event, which waits for old events once there are a dozen.
+    with _events_lock:
+        for events in {id(x.events): x.events for x in arrays}.values():
+            events[:] = [x for x in events if not devices.is_complete(x)] + [event]
+    _hold(event, (keep, arrays))
+
 
 _pending = deque()
 _pending_lock = threading.Lock()
@@ -316,7 +327,8 @@ def _overlap(one, other):
     return one[1] and other[1] and one[0] < other[0] + other[1] and other[0] < one[0] + one[1]
 
 
-def _ranges_meet(one, other):
+def meet(one, other):
+    """True if two ranges of device memory (device.memory_range) have a byte in common."""
     return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
 
 

@@ -1,9 +1,10 @@
 """Products that were asked for before: what was found out then, so that a repeat only launches.
 
 For a product of plain NumPy arrays on a device that shares the host's memory, everything but the
-addresses follows from dtypes, shapes and strides. A `Recipe` keeps what follows; a repeat wraps
-the memory, launches and waits. Anything unusual (overlap, byte order, subclasses, keywords) is
-left to the long way.
+addresses follows from dtypes, shapes and strides; for pyopencl arrays it follows from these and
+their offsets. A `Recipe` keeps what follows; a repeat of the first kind wraps the memory, launches
+and waits, one of the second launches. Anything unusual (overlap, byte order, subclasses, keywords)
+is left to the long way.
 """
 
 import threading
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clmatmul.operands import span
+from clmatmul import device as devices
+from clmatmul.operands import hand_on, meet, pending, span
 from clmatmul.problem import MAX_ALIGNMENT
 
 _MAX_RECIPES = 512
@@ -31,22 +33,37 @@ class Recipe:
     dtype: np.dtype
     order: str
     swapped: bool
-    is_scalar: bool  # the product of two vectors
+    is_scalar: bool  # the product of two host vectors
+    out: tuple | None = None  # the signature of the output in a device's memory
 
 
 def signature(x):
-    """What decides how an array is used, but not where it is; None for unusual arrays."""
-    if type(x) is not np.ndarray or not x.flags.aligned or not x.dtype.isnative:
-        return None
-    address = x.__array_interface__["data"][0]
-    # The number tells long from long long, which are equal dtypes but give other scalars.
-    return (x.dtype, x.shape, x.strides, address % MAX_ALIGNMENT, x.dtype.num)
+    """What decides how an array is used, but not where it is; None for unusual arrays.
+
+    (kind, dtype, shape, strides, address as far as alignments go or offset, dtype's number); the
+    number tells long from long long, which are equal dtypes but give other scalars.
+    """
+    if type(x) is np.ndarray:
+        if not x.flags.aligned or not x.dtype.isnative:
+            return None
+        address = x.__array_interface__["data"][0]
+        return ("host", x.dtype, x.shape, x.strides, address % MAX_ALIGNMENT, x.dtype.num)
+    if devices.is_plain_device_array(x) and x.dtype.isnative:
+        return ("device", x.dtype, x.shape, x.strides, x.offset, x.dtype.num)
+    return None
 
 
 def same_form(a, b, forms):
-    """True if two arrays have the dtypes, shapes and strides of `forms` (two signatures)."""
-    found = signature(a), signature(b)
-    return None not in found and found[0][:3] == forms[0][:3] and found[1][:3] == forms[1][:3]
+    """True if two arrays are like those of `forms` (two signatures); host memory may differ in
+    alignment.
+    """
+    for x, form in ((a, forms[0]), (b, forms[1])):
+        found = signature(x)
+        if found is None or found[:4] != form[:4]:
+            return False
+        if found[0] == "device" and found[4] != form[4]:
+            return False
+    return True
 
 
 def recall(device, a, b):
@@ -105,6 +122,41 @@ def follow(recipe, a, b, out=None):
     device.synchronize_host(queue, buffers[2], target.nbytes, [event])
     del keep
     return target[()] if recipe.is_scalar and out is None else target
+
+
+def follow_on_device(recipe, a, b, out=None):
+    """As `follow`, for pyopencl arrays on one queue of the recipe's device; nothing waits."""
+    queue = a.queue
+    if queue is None or b.queue is not queue or a.base_data is None or b.base_data is None:
+        return None
+    device = recipe.device
+    if devices.device_of_queue(queue) is not device:
+        return None
+    device.check_process()
+    allocator = a.allocator if a.allocator is not None else b.allocator
+    if out is None:
+        target = devices.empty_array(queue, recipe.shape, recipe.dtype, recipe.order, allocator)
+        if signature(target) != recipe.out:
+            return None
+    else:
+        target = out
+        if signature(out) != recipe.out or out.queue is not queue or out.base_data is None:
+            return None
+        range_ = devices.memory_range(out)
+        if any(meet(devices.memory_range(x), range_) for x in (a, b)):
+            return None
+    first, second = (b, a) if recipe.swapped else (a, b)
+    operands = {
+        name: (x.base_data, x.offset // x.dtype.itemsize)
+        for name, x in (("a", first), ("b", second), ("out", target))
+    }
+    arrays = (a, b, target)
+    allocate = device.allocate if allocator is None else allocator
+    event, keep = recipe.executable(
+        queue, operands, recipe.scalars, pending(arrays), None, allocate
+    )
+    hand_on(event, arrays, keep)
+    return target
 
 
 def _offset(array, low):

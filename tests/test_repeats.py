@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
 import pytest
 
 import clmatmul
-from clmatmul import repeats, walk
+from clmatmul import api, calls, repeats, walk
 
 
 @pytest.fixture(autouse=True)
@@ -163,3 +165,100 @@ def test_what_is_copied_for_its_size_is_not_remembered(rng, device, monkeypatch)
     wide = rng.integers(-4, 5, (8, 1000)).astype("f4")
     a, b = wide[:, ::200], rng.integers(-4, 5, (5, 3)).astype("f4")
     assert all(np.array_equal(clmatmul.matmul(a, b), a @ b) for _ in range(3))
+
+
+# ---- pyopencl arrays ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def queue(device):
+    return device.queue()
+
+
+@pytest.fixture
+def no_long_way(monkeypatch):
+    """A function after whose call a product that is not a repeat fails."""
+
+    def forbid():
+        def long_way(*args, **keywords):
+            raise AssertionError("this product took the long way")
+
+        monkeypatch.setattr(calls, "prepare", long_way)
+        monkeypatch.setattr(api, "prepare", long_way)
+
+    return forbid
+
+
+def test_device_arrays_repeat(rng, queue, no_long_way):
+    a, b = matrices(rng, (7, 9), (9, 5))
+    x, y = cl_array.to_device(queue, a), cl_array.to_device(queue, b)
+    first = clmatmul.matmul(x, y)
+    no_long_way()
+    second = clmatmul.matmul(x, y)
+    assert second is not first and np.array_equal(second.get(), a @ b)
+    out = cl_array.zeros(queue, (7, 5), "f4")
+    assert clmatmul.matmul(x, y, out=out) is out and np.array_equal(out.get(), a @ b)
+    assert out.events and second.events
+    c, d = matrices(rng, (7, 9), (9, 5))
+    again = clmatmul.matmul(cl_array.to_device(queue, c), cl_array.to_device(queue, d))
+    assert np.array_equal(again.get(), c @ d)
+
+
+@pytest.mark.parametrize("keywords", [{}, {"alpha": 3}, {"transpose_a": True}])
+def test_a_prepared_product_of_device_arrays_repeats(rng, queue, no_long_way, keywords):
+    shape = (9, 7) if "transpose_a" in keywords else (7, 9)
+    a, b = matrices(rng, shape, (9, 5))
+    x, y = cl_array.to_device(queue, a), cl_array.to_device(queue, b)
+    out = cl_array.zeros(queue, (7, 5), "f4")
+    plan = clmatmul.MatMul(x, y, out, **keywords)
+    expected = plan(x, y).get()
+    no_long_way()
+    assert np.array_equal(plan(x, y).get(), expected)
+    assert plan(x, y, out) is out and np.array_equal(out.get(), expected)
+
+
+def test_a_repeat_waits_for_what_its_arrays_wait_for(rng, queue, device):
+    """The operands are still being written, on another queue, when the repeat is asked for."""
+    a, b = matrices(rng, (40, 40), (40, 40))
+    other = cl.CommandQueue(queue.context)
+    x, y = cl_array.to_device(queue, a), cl_array.to_device(queue, b)
+    clmatmul.matmul(x, y)
+    gate = cl.UserEvent(queue.context)
+    late = cl.enqueue_copy(other, x.base_data, 2 * a, is_blocking=False, wait_for=[gate])
+    x.events.append(late)
+    product = clmatmul.matmul(x, y)
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    assert np.array_equal(product.get(), 2 * a @ b)
+
+
+def test_device_arrays_of_other_forms_take_the_long_way(rng, queue):
+    a, b = matrices(rng, (8, 8), (8, 8))
+    x, y = cl_array.to_device(queue, a), cl_array.to_device(queue, b)
+    clmatmul.matmul(x, y)
+    assert clmatmul.matmul(x, y, out=x) is x and np.array_equal(x.get(), a @ b)  # overlaps
+    x = cl_array.to_device(queue, a)
+    turned = cl_array.zeros(queue, (8, 8), "f4", order="F")
+    assert np.array_equal(clmatmul.matmul(x, y, out=turned).get(), a @ b)
+    wide = cl_array.to_device(queue, np.concatenate([0 * a, a]))
+    assert np.array_equal(clmatmul.matmul(wide[8:], y).get(), a @ b)
+    assert np.array_equal(clmatmul.matmul(wide[8:], y).get(), a @ b)
+    assert np.array_equal(
+        clmatmul.matmul(wide[4:12], y).get(), np.concatenate([0 * a, a])[4:12] @ b
+    )
+    plan = clmatmul.MatMul(x, y)
+    assert np.array_equal(plan(x, y).get(), a @ b)
+    assert np.array_equal(np.asarray(clmatmul.matmul(a, b)), a @ b)
+    other = cl.CommandQueue(cl.Context([queue.device]))
+    there = cl_array.to_device(other, a), cl_array.to_device(other, b)
+    assert np.array_equal(clmatmul.matmul(*there).get(), a @ b)
+    with pytest.raises(clmatmul.DeviceError):
+        clmatmul.matmul(x, there[1])
+
+
+def test_a_plan_for_device_arrays_takes_no_host_arrays_of_the_same_form(rng, queue):
+    a, b = matrices(rng, (8, 8), (8, 8))
+    x, y = cl_array.to_device(queue, a), cl_array.to_device(queue, b)
+    plan = clmatmul.MatMul(x, y)
+    assert np.array_equal(np.asarray(plan(a, b)), a @ b)
+    host = clmatmul.MatMul(a, b)
+    assert np.array_equal(host(x, y).get(), a @ b)
