@@ -49,8 +49,9 @@ def test_products_are_of_every_kind(device):
     pytest.importorskip("ml_dtypes")
     rng = random.Random(1)
     kinds = [draw_kind(rng, device.profile) for _ in range(1500)]
-    for name, least in (("alpha", 3), ("beta", 3), ("activation", 7), ("batch_rank", 4),
-                        ("index", 2), ("reproducible", 2), ("compute", 5)):  # fmt: skip
+    for name, least in (("alpha", 3), ("beta", 3), ("activation", 8), ("batch_rank", 4),
+                        ("index", 2), ("reproducible", 2), ("compute", 5), ("aux", 4),
+                        ("expression", 4), ("precision", 3)):  # fmt: skip
         assert len({getattr(k, name) for k in kinds}) >= least, name
     assert len({k.a.dtype for k in kinds}) >= 13
     assert {k.b.order for k in kinds} == {"row", "column", "strided"}

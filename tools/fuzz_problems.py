@@ -19,6 +19,7 @@ from clmatmul.element_types import COMPUTE_TYPES, ELEMENT_TYPES, numpy_dtype, pr
 from clmatmul.epilogue import ACTIVATIONS
 from clmatmul.errors import ConfigError
 from clmatmul.plan import make_plan
+from clmatmul.precision import LEVELS
 from clmatmul.problem import ProblemKind
 from clmatmul.trial import check_case
 from clmatmul.variants import all_variants, load_variant
@@ -40,6 +41,12 @@ _OUTPUTS = {
     "bool": ("int32", "float32"),
 }
 _WIDER = {"float32": "float64", "complex64": "complex128", "uint32": "uint64"}
+# Exact for small whole numbers, which is all that they are given.
+_EXPRESSIONS = (
+    "(col > row + 2 ? -fabs(acc) : acc * 2) + shift * (1.5 - .5) - (row - col) * 1e0",
+    "row >= col ? acc + shift : 7",
+    "shift * 0.25 - acc",
+)
 _FLOATING = ("half", "bfloat", "float", "complex")
 _PARTS = ("bias", "residual", "row_scale", "col_scale")
 
@@ -88,6 +95,7 @@ class Product:
             values = json.loads(text)
             kind = dict(values["kind"])
             kind.update({x: OperandKind(**kind[x]) for x in ("a", "b", "out")})
+            kind["extras"] = tuple(map(tuple, kind.get("extras", ())))
             return cls(
                 ProblemKind(**kind), TileConfig.parse(values["config"]), tuple(values["size"]),
                 tuple(values["batch"]), values["data"],
@@ -143,14 +151,21 @@ def _any_kind(rng):
                 parts[part] = rng.choice(types.get(what, (result,)))
         if what == "real":
             activation = rng.choice(ACTIVATIONS)
+    fused = {}
+    if rng.random() < 0.15:
+        fused["aux"] = rng.choice(("float32", "float16", result) if what == "real" else (result,))
+    reproducible = rng.random() < 0.1
+    if what == "real" and not reproducible and rng.random() < 0.15:
+        fused.update(expression=rng.choice(_EXPRESSIONS), extras=(("shift", "float16"),))
     conjugate = what == "complex"
     return ProblemKind(
         a=_operand(rng, a, conjugate), b=_operand(rng, b, conjugate), out=_operand(rng, out, False),
         c=None if beta == "zero" else rng.choice((result, result, "float32")) if what == "real"
         else result,
         alpha=alpha, beta=beta, **parts, activation=activation, compute=compute, result=result,
-        reproducible=rng.random() < 0.1, batch_rank=rng.choice((0, 0, 0, 1, 1, 2, 3)),
+        reproducible=reproducible, batch_rank=rng.choice((0, 0, 0, 1, 1, 2, 3)),
         index="long" if rng.random() < 0.1 else "int",
+        precision=rng.choice(LEVELS) if rng.random() < 0.1 else "highest", **fused,
     )  # fmt: skip
 
 
@@ -259,10 +274,11 @@ def _shrink_to_fit(size, batch):
 
 def _data(rng, kind):
     choices = ["exact", "exact", "ids_a", "ids_b"]
-    if COMPUTE_TYPES[kind.compute].kind in ("real", "complex"):
+    if COMPUTE_TYPES[kind.compute].kind in ("real", "complex") and not kind.expression:
         choices.append("random")
         floating = all(ELEMENT_TYPES[x.dtype].kind in _FLOATING for x in (kind.a, kind.b))
-        if floating and kind.activation == "none" and kind.alpha != "zero":
+        plain = kind.activation == "none" and kind.alpha != "zero" and not kind.aux
+        if floating and plain:
             choices.append("special")
     return rng.choice(choices)
 
@@ -275,7 +291,7 @@ def _scalars(rng, kind):
         "integer": (2, -3, 7, -1, 2**31 - 1),
         "bool": (1,),
     }[what]
-    if kind.activation != "none":
+    if kind.activation != "none" or kind.expression:
         values = tuple(x for x in values if np.isfinite(x))
     names = [x for x in ("alpha", "beta") if getattr(kind, x) == "general"]
     return tuple((name, rng.choice(values)) for name in names)
@@ -320,7 +336,10 @@ def simplest(product):
         yield _with_scalars(product, replace(kind, beta="zero", c=None))
     if kind.alpha != "one" and size[2]:
         yield _with_scalars(product, replace(kind, alpha="one"))
-    for name, plain in (("reproducible", False), ("index", "int")):
+    if kind.expression:
+        yield replace(product, kind=replace(kind, expression=None, extras=()))
+    for name, plain in (("aux", None), ("reproducible", False), ("index", "int"),
+                        ("precision", "highest")):  # fmt: skip
         if getattr(kind, name) != plain:
             yield replace(product, kind=replace(kind, **{name: plain}))
     for name in ("a", "b", "out"):
