@@ -57,6 +57,11 @@ class TuningRecord:
         return (self.batch, self.m, self.n, self.k)
 
     @property
+    def cost_ns(self):
+        """What a search compares: the least time, which other processes disturb the least."""
+        return self.minimum_ns or self.median_ns
+
+    @property
     def key(self):
         """What the record is about: device, kind, size."""
         return (self.device, self.kind, self.size)

@@ -19,11 +19,12 @@ from clmatmul.errors import ArgumentError, DatabaseError, DeviceError, Unsupport
 from clmatmul.explanation import plain_problem
 from clmatmul.measure import Measurement
 from clmatmul.problem import ArrayView, Problem
-from clmatmul.space import SearchSpace
+from clmatmul.space import SearchSpace, parse_within
 from clmatmul.trial import Trial
 from clmatmul.tune import host_time, tune, tuner
 from clmatmul.tune.budget import Budget
 from clmatmul.tune.host_time import numpy_time_ns
+from clmatmul.tune.landscape import Landscape, Replayed, simulate
 from clmatmul.tune.messages import problem_from_dict, problem_to_dict
 from clmatmul.tune.progress import PlainProgress
 from clmatmul.tune.strategies import STRATEGIES
@@ -432,12 +433,16 @@ def test_budgets():
     assert Budget(60, 5).share(0.1) == Budget(6, 1)
 
 
+def replayed(trial):
+    return Replayed(trial.config, trial.status, trial.median_ns)
+
+
 def replay(strategy, space, landscape, limit=10_000, seed=3):
     """The configurations that a strategy proposes on a landscape, in order."""
     seen = {}
     for batch in STRATEGIES[strategy](space, random.Random(seed), seen):
         assert batch and isinstance(batch, tuple)
-        seen.update((x, landscape(x)) for x in batch if x not in seen)
+        seen.update((x, replayed(landscape(x))) for x in batch if x not in seen)
         if len(seen) >= limit:
             break
     return list(seen)
@@ -479,10 +484,70 @@ def test_what_needs_no_new_program_is_tried_first():
 
     space = SearchSpace([load_variant("register_blocked")], PROBLEM, profile())
     start = next(space.draw(random.Random(1)))
-    first = next(STRATEGIES["local"](space, random.Random(1), {start: passed(start, MS)}))
+    first = next(STRATEGIES["local"](space, random.Random(1), {start: replayed(passed(start, MS))}))
     assert program_of(first[0]) == program_of(start) and first[0] != start
     later = [x for x in space.neighbours(start) if program_of(x) != program_of(start)]
     assert later and first[-1] != start
+
+
+def made_landscape():
+    space = SearchSpace([load_variant("tiled")], PROBLEM, profile())
+    trials = {x: replayed(towards(FAST, otherwise=1e9)(x)) for x in space}
+    trials[next(iter(space))] = Replayed(next(iter(space)), "crash", None)
+    return Landscape.from_records("a device", str(PROBLEM), trials.values())
+
+
+def test_a_landscape_travels_as_json_and_is_a_space():
+    made = made_landscape()
+    copy = Landscape.from_json(made.to_json())
+    assert copy.trials.keys() == made.trials.keys() and copy.values == made.values
+    assert copy.best_ns == MS and (copy.device, copy.problem) == ("a device", str(PROBLEM))
+    assert [x.status for x in copy.trials.values()].count("crash") == 1
+    assert set(copy.draw(random.Random(1))) == set(copy) and len(copy) == copy.combinations
+    steps = {x.with_values(tile_m=4) for x in copy.neighbours(FAST.with_values(tile_m=8))}
+    assert FAST in steps and all(x in copy for x in copy.neighbours(FAST))
+    for text in ("", "{}", "[]", '{"schema": 2}', made.to_json()[:-5]):
+        with pytest.raises(ArgumentError, match="not a landscape"):
+            Landscape.from_json(text)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_landscape_is_replayed(strategy):
+    made = made_landscape()
+    needed = simulate(made, strategy, 1)
+    assert needed == simulate(made, strategy, 1) and 1 <= needed <= len(made)
+    assert simulate(made, strategy, 1, limit=needed - 1) is None
+    assert simulate(made, strategy, 1, enough=0.1) <= needed
+
+
+def test_a_landscape_without_a_time_is_none():
+    nothing = Landscape.from_records("x", "y", [Replayed(FAST, "crash", None)])
+    assert simulate(nothing, "random") is None
+    with pytest.raises(ArgumentError, match="nothing passed"):
+        nothing.best_ns  # noqa: B018
+
+
+def test_a_search_within_a_part_of_the_space(tmp_path, monkeypatch):
+    device = Device(monkeypatch, by_config({}))
+    within = parse_within("tiled(tile_m=4|8, tile_n=8)")
+    assert within == {"tiled": {"tile_m": (4, 8), "tile_n": (8,)}}
+    (found,) = search(tmp_path, within=within, strategy="exhaustive", variants=None).problems
+    searched = {x for x in device.tried if x.variant == "tiled"} - {
+        x.config for x in untuned(device)
+    }
+    assert {x.values()["tile_m"] for x in searched} == {4, 8}
+    assert {x.values()["tile_n"] for x in searched} == {8}
+    assert len({x.values()["tile_k"] for x in searched}) > 3
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [("tiled(tile_q=3)", "has no parameter tile_q"), ("tiled(tile_m=3)", "tile_m=3 is not one of"),
+     ("gone", "there is no kernel variant"), ("tiled(tile_m)", "name=value"), ("(", "part of a")],
+)  # fmt: skip
+def test_parts_of_a_space_that_there_are_not(tmp_path, text, words):
+    with pytest.raises(ArgumentError, match=words):
+        search(tmp_path, within=parse_within(text), variants=None)
 
 
 def test_a_batch_is_built_together_and_the_budget_is_kept(tmp_path, monkeypatch):

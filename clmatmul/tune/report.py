@@ -27,7 +27,7 @@ class ProblemReport:
     untuned: the Choices without any record of the user's. statuses: how many trials ended how.
     winner: the TuningRecord
     that products of this problem now use, None if nothing passed. comparison: the fastest
-    against the default, run in turn. curve: (seconds, best ns) whenever the best improved.
+    against the default, run in turn. curve: (seconds, least ns) whenever the best improved.
     """
 
     problem: object

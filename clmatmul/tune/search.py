@@ -40,15 +40,15 @@ class Search:
 
     def add(self, record, seconds):
         self.records[record.config] = record
-        if record.status == "ok" and (self.best is None or record.median_ns < self.best.median_ns):
+        if record.status == "ok" and (self.best is None or record.cost_ns < self.best.cost_ns):
             self.best = record
-            self.curve += ((seconds, record.median_ns),)
-            self.steps += ((self.tried, record.median_ns),)
+            self.curve += ((seconds, record.cost_ns),)
+            self.steps += ((self.tried, record.cost_ns),)
 
     def ranked(self):
         """The records that passed, fastest first."""
         passed = [x for x in self.records.values() if x.status == "ok"]
-        return sorted(passed, key=lambda x: x.median_ns)
+        return sorted(passed, key=lambda x: x.cost_ns)
 
     @property
     def is_settled(self):
@@ -69,7 +69,7 @@ class Search:
         halfway = [ns for tried, ns in self.steps if tried <= self.tried / 2]
         if not halfway:
             return "the best was found in the second half of the trials: more may well bring more"
-        gain = halfway[-1] / self.best.median_ns - 1
+        gain = halfway[-1] / self.best.cost_ns - 1
         if gain < _NOISE:
             return "the second half of the trials brought nothing: more would hardly"
         return f"the second half of the trials brought {gain:.0%}: twice as many may bring as much"

@@ -69,15 +69,15 @@ def local(space, rng, seen):
 def best_of(seen, variants):
     """The fastest record of these variants that passed, or None. Seeds may be of others."""
     passed = (x for x in seen.values() if x.status == "ok" and x.config.variant in variants)
-    return min(passed, key=lambda x: x.median_ns, default=None)
+    return min(passed, key=lambda x: x.cost_ns, default=None)
 
 
 def _next_start(space, seen, climbed):
     """The best record, or the best of a variant that is not far behind, not climbed from yet."""
     of_each = [best_of(seen, (name,)) for name in space.offered]
-    ranked = sorted((x for x in of_each if x is not None), key=lambda x: x.median_ns)
+    ranked = sorted((x for x in of_each if x is not None), key=lambda x: x.cost_ns)
     for record in ranked:
-        if record.median_ns > _WORTH_CLIMBING * ranked[0].median_ns:
+        if record.cost_ns > _WORTH_CLIMBING * ranked[0].cost_ns:
             return None
         if record.config not in climbed:
             return record
@@ -88,8 +88,8 @@ def _promising(space, configs, seen, climbed):
     """The best record of these, if it is worth a climb though it is not the best of all."""
     records = [seen[x] for x in configs if x in seen and x not in climbed]
     passed = [x for x in records if x.status == "ok"]
-    best = min(passed, key=lambda x: x.median_ns, default=None)
-    if best is None or best.median_ns > _WORTH_A_DETOUR * best_of(seen, space.offered).median_ns:
+    best = min(passed, key=lambda x: x.cost_ns, default=None)
+    if best is None or best.cost_ns > _WORTH_A_DETOUR * best_of(seen, space.offered).cost_ns:
         return None
     return best
 
@@ -110,8 +110,8 @@ def _climb(space, rng, seen, record, climbed):
         for batch in _batches(fresh):
             yield batch
             found = [seen[x] for x in batch if x in seen and seen[x].status == "ok"]
-            better = min(found, key=lambda x: x.median_ns, default=None)
-            if better is not None and better.median_ns < _BETTER * record.median_ns:
+            better = min(found, key=lambda x: x.cost_ns, default=None)
+            if better is not None and better.cost_ns < _BETTER * record.cost_ns:
                 break
             better = None
         if better is not None:
@@ -170,10 +170,10 @@ def tpe(space, rng, seen):
         return found
 
     def value(record):
-        return record.median_ns if record.status == "ok" else None
+        return record.cost_ns if record.status == "ok" else None
 
     def teach():
-        worst = max((x.median_ns for x in seen.values() if x.median_ns), default=1.0)
+        worst = max((x.cost_ns for x in seen.values() if x.cost_ns), default=1.0)
         for config, record in list(seen.items()):
             if config in told or config.variant not in space.offered:
                 continue

@@ -33,8 +33,8 @@ from clmatmul.variants import all_variants, load_variant, variant_names
 
 INTERRUPTED = "interrupted"
 _FINALISTS = 5
-_ROUNDS = 21
-_FINAL_SECONDS = 5
+_ROUNDS = 101
+_FINAL_SECONDS = 4
 _PROOF_SECONDS = 3
 _CLEAR_WIN = 1.1  # an interrupted search publishes only a best that is this much faster
 
@@ -250,7 +250,7 @@ class _Tuner:
             fresh = fresh[: max(search.budget.trials - search.tried, 0)]
         if not fresh or self._is_spent(search) and not regardless:
             return
-        for trial in self._trials.try_all(fresh, lambda: search.best and search.best.median_ns):
+        for trial in self._trials.try_all(fresh, lambda: search.best and search.best.cost_ns):
             record = self._store.record(search.problem, trial)
             search.tried += 1
             self._progress.recorded(record)
