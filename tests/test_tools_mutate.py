@@ -1,0 +1,123 @@
+"""tools/mutate: the faults that it makes are those that people make, and none is overlooked."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parent.parent / "tools"
+sys.path.insert(0, str(TOOLS))
+
+import mutate_run  # noqa: E402
+from mutants import mutants  # noqa: E402
+from mutate_run import Reason, merged, survivors, table  # noqa: E402
+
+KERNEL = """\
+// a comment with i < k and a + b
+__kernel __attribute__((reqd_work_group_size(4, 2, 1)))
+void tiled(__global const float *a,
+    const index_t k) {
+    __local acc_t tile_a[16];  // [tile_m][tile_k]
+    const index_t first_row = (tile / tiles_n) * 2;
+    const index_t safe_row = row < m ? row : m - 1;
+    for (index_t i = 0; i <= last; i++) {
+        tile_a[r * 8 + i] = inside ? element : zero();
+        barrier(CLK_LOCAL_MEM_FENCE);
+        c0_0 += x * b0_0;
+        c0_1 += x * b0_1;
+        c0_2 += x * b0_2;
+    }
+    const index_t a_base = a_offset + batch_index_0 * a_batch_stride_0;
+    acc_t value = add(multiply(alpha, sum), multiply(beta, load_c(c, at)));
+    write_out(out, out_base + (row) * out_row_stride + (col), value);
+}
+"""
+
+
+def changed(operator):
+    return [x.after.strip() for x in mutants(KERNEL) if x.operator == operator]
+
+
+@pytest.mark.parametrize("operator, texts", [
+    ("no barrier", [";"]),
+    ("< for <=", ["for (index_t i = 0; i < last; i++) {"]),
+    ("<= for <", ["const index_t safe_row = row <= m ? row : m - 1;"]),
+    ("limit - 1", ["const index_t first_row = (tile / (tiles_n - 1)) * 2;",
+                   "const index_t safe_row = row < (m - 1) ? row : m - 1;"]),
+    ("other branch", ["const index_t safe_row = row;", "const index_t safe_row = m - 1;",
+                      "tile_a[r * 8 + i] = element;", "tile_a[r * 8 + i] = zero();"]),
+    ("stride", ["const index_t a_base = a_offset + batch_index_0 * b_batch_stride_0;",
+                "const index_t a_base = a_offset + batch_index_0;"]),
+    ("forgotten", ["acc_t value = multiply(alpha, sum);",
+                   "acc_t value = multiply(beta, load_c(c, at));",
+                   "acc_t value = add(multiply(alpha, sum), load_c(c, at));",
+                   "acc_t value = add(sum, multiply(beta, load_c(c, at)));"]),
+    ("number", ["const index_t first_row = (tile / tiles_n) * 3;",
+                "tile_a[r * 7 + i] = inside ? element : zero();"]),
+    ("swapped", ["write_out(out, out_base + (col) * out_col_stride + (row), value);"]),
+    ("% for /", ["const index_t first_row = (tile % tiles_n) * 2;"]),
+    ("left out", [";"]),
+])  # fmt: skip
+def test_faults_that_people_make(operator, texts):
+    made = changed(operator)
+    assert all(text in made for text in texts), made
+
+
+def test_only_code_is_changed_and_only_one_line():
+    for mutant in mutants(KERNEL):
+        lines = KERNEL.split("\n")
+        assert not mutant.before.strip().startswith(("//", "__kernel", "const index_t k"))
+        assert "__local" not in mutant.before
+        after = mutant.applied(KERNEL).split("\n")
+        assert [i for i, x in enumerate(after, 1) if x != lines[i - 1]] == [mutant.number]
+
+
+def test_unrolled_lines_are_changed_at_both_ends():
+    assert {x.number for x in mutants(KERNEL) if "c0_" in x.before} == {11, 13}
+
+
+def fate(key, how, variant="tiled", operator="number", before="a + 1", **more):
+    return dict(variant=variant, entry="tiled", key=key, how=how, operator=operator,
+                before=before, after="", **more)  # fmt: skip
+
+
+def test_what_the_simulator_sees_counts():
+    fates = [fate("x", "survived"), fate("x", "simulator", device="oclgrind"), fate("y", "wrong")]
+    assert {x["how"] for x in merged(fates).values()} == {"simulator", "wrong"}
+    assert survivors(merged(fates).values(), ()) == []
+
+
+def test_survivors_need_a_reason():
+    fates = [fate("x", "survived"), fate("y", "survived", before="b"), fate("z", "build")]
+    because = Reason("for a test", operator="number", variant="tiled", before=r"a \+")
+    assert [x["key"] for x in survivors(fates, (because,))] == ["y"]
+    assert survivors(fates, (Reason("other kernel", variant="naive"),)) == fates[:2]
+    assert table(fates, (because,))[1] == ["tiled", "2", "0", "0", "0", "0", "1", "1"]
+
+
+def test_every_reason_is_one():
+    for reason in mutate_run.reasons():
+        assert len(reason.reason) > 20
+        assert reason.before or reason.after or reason.variant != ".*"
+
+
+def test_a_report_of_survivors_fails(tmp_path, capsys):
+    journal = tmp_path / "journal.jsonl"
+    more = {"number": 3, "kind": "float32"}
+    journal.write_text(json.dumps(fate("x", "survived", before="nobody's line", **more)) + "\n")
+    assert mutate_run.main(["--report", "--journal", str(journal)]) == 1
+    said = capsys.readouterr()
+    assert "nobody's line" in said.err and "tiled" in said.out
+    journal.write_text(json.dumps(fate("x", "wrong", **more)) + "\n")
+    assert mutate_run.main(["--report", "--markdown", "--journal", str(journal)]) == 0
+    assert "| tiled | 1 | 1 |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_no_mutant_of_the_plainest_kernel_survives(tmp_path, capsys):
+    """naive, with every kind of problem: a few hundred programs."""
+    journal = tmp_path / "journal.jsonl"
+    status = mutate_run.main(["--variants", "naive", "--journal", str(journal)])
+    assert status == 0, capsys.readouterr().err

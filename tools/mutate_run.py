@@ -1,0 +1,185 @@
+"""Mutation testing of kernels: the work of tools/mutate."""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import runtimes
+from conformance_matrix import markdown_table, plain_table
+from conformance_run import commit, progress, today
+
+TOOLS = Path(__file__).resolve().parent
+JUSTIFIED = TOOLS / "mutants_justified.json"
+KILLED = ("wrong", "crash", "hang", "simulator")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why mutants of a pattern change nothing that a test could see. Patterns are of `re`."""
+
+    reason: str
+    operator: str = ".*"
+    variant: str = ".*"
+    before: str = ""
+    after: str = ""
+
+    def covers(self, fate):
+        return bool(
+            re.fullmatch(self.operator, fate["operator"])
+            and re.fullmatch(self.variant, fate["variant"])
+            and re.search(self.before, fate["before"])
+            and re.search(self.after, fate["after"])
+        )
+
+
+def reasons(path=JUSTIFIED):
+    """The Reasons in a file."""
+    return tuple(Reason(**x) for x in json.loads(path.read_text(encoding="utf-8")))
+
+
+def name_of(fate):
+    return (fate["variant"], fate["entry"], fate["key"])
+
+
+def merged(fates):
+    """(variant, entry, key) → fate; a later one, of the simulator, stands for an earlier one."""
+    found = {}
+    for fate in fates:
+        held = found.get(name_of(fate))
+        if held is None or held["how"] == "survived":
+            found[name_of(fate)] = fate
+    return found
+
+
+def survivors(fates, justified):
+    """Those that no test kills and no reason covers."""
+    return [
+        fate
+        for fate in fates
+        if fate["how"] == "survived" and not any(reason.covers(fate) for reason in justified)
+    ]
+
+
+def table(fates, justified):
+    """Rows of texts: how many mutants of each variant came to which end."""
+    alive = Counter(x["variant"] for x in survivors(fates, justified))
+    rows = [["variant", "mutants", *KILLED, "justified", "SURVIVED"]]
+    for variant in sorted({x["variant"] for x in fates}):
+        of_it = Counter(x["how"] for x in fates if x["variant"] == variant)
+        total = sum(of_it.values()) - of_it["build"]
+        ends = [of_it[how] for how in KILLED]
+        ends += [of_it["survived"] - alive[variant], alive[variant]]
+        rows.append([variant, *(str(x) for x in (total, *ends))])
+    return rows
+
+
+def markdown(fates, justified):
+    """The results as a section of a page."""
+    return "\n\n".join([
+        f"Date: {today()}, at commit {commit()}. One fault at a time in the rendered text of each "
+        "kernel; `wrong`, `crash` and `hang` are how the test cases saw it on PoCL, `simulator` "
+        "what only Oclgrind saw; those justified change nothing that could be seen "
+        "(`tools/mutants_justified.json` says why). Mutants that do not build are not counted.",
+        markdown_table(table(fates, justified)),
+    ])  # fmt: skip
+
+
+def run_worker(environment, arguments, listed, record):
+    """Run mutate_worker; `record` is told each fate. Its exit status."""
+    process = subprocess.Popen(
+        [sys.executable, str(TOOLS / "mutate_worker.py"), *arguments], env=environment,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    process.stdin.write(json.dumps(listed))
+    process.stdin.close()
+    try:
+        for line in process.stdout:
+            record(json.loads(line))
+        return process.wait()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def parser():
+    """The command line."""
+    result = argparse.ArgumentParser(
+        prog="tools/mutate",
+        description="Put one fault at a time into the text of each kernel, and see whether the "
+        "test cases notice: on the device that CLMATMUL_DEVICE means, and what survives there "
+        "once more on Oclgrind, which sees races and reads outside of buffers.",
+        epilog="Exit status: 0 if every mutant is killed or justified; 1 if one survived; 2 for a "
+        "wrong command line or a kernel that fails as it is.",
+    )
+    add = result.add_argument
+    add("--variants", nargs="+", metavar="NAME", default=[], help="only these kernels")
+    add("--journal", type=Path, metavar="FILE", required=True,
+        help="keep what was done: the same command goes on where it was cut short")  # fmt: skip
+    add("--runtimes", type=Path, metavar="DIR", default=runtimes.default_folder(),
+        help="folder of the runtimes, for Oclgrind (default: %(default)s)")  # fmt: skip
+    add("--report", action="store_true", help="run nothing: only say what the journal has")
+    add("--markdown", action="store_true", help="print the table as Markdown")
+    return result
+
+
+def main(arguments=None):
+    """Run, print; the exit status."""
+    cli = parser()
+    options = cli.parse_args(arguments)
+    lines = options.journal.read_text().splitlines() if options.journal.exists() else []
+    fates = [json.loads(line) for line in lines]
+
+    def record(fate):
+        fates.append(fate)
+        with options.journal.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(fate) + "\n")
+
+    justified = reasons()
+    if not options.report:
+        environment = dict(os.environ)
+        more = ["--variants", *options.variants] if options.variants else []
+        known = [name_of(x) for x in fates]
+        if run_worker(environment, ["--but", *more], known, record):
+            return 2
+        simulate(options, more, fates, justified, record)
+    found = list(merged(fates).values())
+    if options.variants:
+        found = [x for x in found if x["variant"] in options.variants]
+    rows = table(found, justified)
+    print(markdown(found, justified) if options.markdown else plain_table(rows))
+    alive = survivors(found, justified)
+    for fate in alive:
+        where = f"{fate['variant']} {fate['entry']} line {fate['number']}"
+        progress(f"SURVIVED {where}: {fate['operator']}: {fate['kind']}\n  {fate['before']}\n"
+                 f"  {fate['after']}")  # fmt: skip
+    return 1 if alive else 0
+
+
+def simulate(options, more, fates, justified, record):
+    """Run what survived, and was not run so before, on Oclgrind."""
+    simulated = {name_of(x) for x in fates if x.get("device") == "oclgrind"}
+    alive = survivors(merged(fates).values(), justified)
+    names = [name_of(x) for x in alive if name_of(x) not in simulated]
+    if not names:
+        return
+    with tempfile.TemporaryDirectory(prefix="clmatmul-mutate-") as scratch:
+        folder = options.runtimes.absolute()
+        try:
+            runtime = runtimes.load("oclgrind", folder)
+            runtime = runtimes.probe(runtime, folder, os.environ, scratch)
+        except runtimes.UnavailableError as error:
+            progress(
+                f"Oclgrind is not available ({error}): {len(names)} mutants were not run on it"
+            )
+            return
+        environment = runtimes.environment_of(runtime, folder, os.environ, scratch)
+        progress(f"{len(names)} survivors are run on Oclgrind")
+        run_worker(environment, ["--only", *more], names,
+                   lambda fate: record({**fate, "device": "oclgrind"}))  # fmt: skip
