@@ -22,6 +22,7 @@ from pyopencl import _cl
 
 from clmatmul.device_profile import DeviceProfile, family_of
 from clmatmul.errors import ArgumentError, DeviceError
+from clmatmul.probe_records import read_probes
 from clmatmul.worker_threads import pinned
 
 _log = logging.getLogger("clmatmul")
@@ -139,6 +140,8 @@ def read_profile(cl_device):
     unreliable = []
     if family == "rusticl":
         unreliable.append("kernel_work_group_size")  # says 32 for every kernel; 256 run
+    if family == "nvidia":
+        unreliable.append("kernel_work_group_size")  # says 256 for any program from PTX; 384 run
     return DeviceProfile(
         platform_name=cl_device.platform.name.strip(),
         platform_version=cl_device.platform.version.strip(),
@@ -170,7 +173,19 @@ def read_profile(cl_device):
         extensions=extensions,
         guesses=tuple(guesses),
         unreliable=tuple(unreliable),
+        probes=_compute_capability(cl_device, extensions),
     )
+
+
+def _compute_capability(cl_device, extensions):
+    """NVIDIA's number for a generation of its devices, such as 90, as a probe's result."""
+    if "cl_nv_device_attribute_query" not in extensions:
+        return ()
+    try:
+        major = cl_device.compute_capability_major_nv
+        return (("compute_capability", 10 * major + cl_device.compute_capability_minor_nv),)
+    except (cl.Error, AttributeError):
+        return ()
 
 
 # ---- open devices ---------------------------------------------------------------------------
@@ -212,7 +227,12 @@ class Device:
 
     @cached_property
     def profile(self):
-        return read_profile(self.cl_device)
+        found = read_profile(self.cl_device)
+        return found.with_probes(**read_probes(found.key))
+
+    def learn(self, probes):
+        """Take the results of probes, name → number, into the profile."""
+        self.profile = self.profile.with_probes(**probes)
 
     def __repr__(self):
         return f"<Device {self.profile.title}>"
@@ -339,6 +359,27 @@ class Device:
         """Copy a contiguous host array into a buffer, and wait."""
         with _reported("memory of the device could not be written"):
             cl.enqueue_copy(queue, buffer, host, is_blocking=True)
+
+    def pinned(self, queue, size):
+        """A host array of bytes that the device reaches by itself; unmapped when it is dropped."""
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
+        with _reported(f"{size} bytes of pinned host memory could not be had"):
+            buffer = cl.Buffer(self.context, flags, size)
+        return self.map(queue, buffer, 0, size)
+
+    def send(self, queue, buffer, byte_offset, host):
+        """Begin to copy a contiguous host array into a buffer; the event."""
+        with _reported("memory of the device could not be written"):
+            event = cl.enqueue_copy(queue, buffer, host, dst_offset=byte_offset, is_blocking=False)
+            queue.flush()
+        return event
+
+    def fetch(self, queue, buffer, byte_offset, host):
+        """Begin to copy a part of a buffer into a contiguous host array; the event."""
+        with _reported("memory of the device could not be read"):
+            event = cl.enqueue_copy(queue, host, buffer, src_offset=byte_offset, is_blocking=False)
+            queue.flush()
+        return event
 
     # -- programs
 

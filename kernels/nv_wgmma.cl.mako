@@ -1,0 +1,463 @@
+<%!
+EXTENDS = "parts/nv_header.mako"
+SUMMARY = "NVIDIA Hopper: the copy engine fills local memory, four warps together multiply from it."
+SOURCES = (
+    "NVIDIA: PTX ISA, sections 9.7.15, wgmma, and 9.7.9.25.5, cp.async.bulk.tensor",
+    "NVIDIA: CUTLASS 3, warp-specialised persistent kernels for Hopper",
+    "C. Shah and others: FlashAttention-3 (NeurIPS 2024), on warp specialisation",
+)
+REQUIRES = (
+    "profile.family == 'nvidia'",
+    # wgmma is Hopper's alone
+    "profile.probe('compute_capability', 0) == 90",
+    # the driver's PTX may be changed, tensor maps made from zeros, local memory be large
+    "profile.probe('wgmma', 0) == 1",
+    "kind.a.dtype == kind.b.dtype",
+    "kind.a.dtype in ('float16', 'bfloat16', 'float32', 'int8', 'uint8')",
+    "kind.compute in ('float32', 'uint32')",
+    # float32 operands are rounded to TF32's 11 bits
+    "kind.a.dtype != 'float32' or kind.precision in ('high', 'medium')",
+    "kind.alpha != 'zero'",
+    "not kind.reproducible",
+)
+PARAMETERS = {
+    # Rows and columns of the result of a tile; each 64 rows have four warps of their own.
+    "tile_m": (64, 128),
+    "tile_n": (64, 128, 192, 256),
+    # Bytes of terms staged at a time: what the copy engine's widest swizzle takes.
+    "bytes_k": (128,),
+    # Buffers of local memory, each with both tiles of a phase.
+    "stages": (2, 3, 4, 5, 6, 7, 8),
+}
+RUNTIME_PARAMETERS = {
+    # Rows of tiles that are walked together, so that groups share tiles in the cache.
+    "group_rows": (1, 4, 8, 16),
+    # Parts into which the sum over k is cut; a second launch adds them up.
+    "splits": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128),
+}
+DEFAULT = dict(tile_m=128, tile_n=256, bytes_k=128, stages=4, group_rows=8, splits=1)
+TEST_CONFIGS = (
+    dict(tile_m=128, tile_n=64, bytes_k=128, stages=3, group_rows=4, splits=1),
+    dict(tile_m=64, tile_n=128, bytes_k=128, stages=4, group_rows=8, splits=3),
+    dict(tile_m=128, tile_n=192, bytes_k=128, stages=2, group_rows=1, splits=1),
+    dict(tile_m=128, tile_n=256, bytes_k=128, stages=4, group_rows=8, splits=1),
+)
+CONSTRAINTS = (
+    "work_items <= profile.max_work_group_size",
+    "local_bytes <= profile.usable_local_bytes",
+    "splits == 1 or splits * tile_k <= problem.k",
+    # what a tensor map can tell
+    "a_packed or min(problem.a.row_stride, problem.a.col_stride) > 0",
+    "b_packed or min(problem.b.row_stride, problem.b.col_stride) > 0",
+    "a_packed or min((0, *problem.a.batch_strides)) == 0",
+    "b_packed or min((0, *problem.b.batch_strides)) == 0",
+)
+TEST_DTYPE, TEST_ALIGNMENT = "float16", 64
+ALIGNMENT_CLASSES = (1, 16)
+INSTRUMENT = ("none",)
+POST_BUILD = "retarget"
+PROBES = {"static_local_bytes": 231424, "wgmma": 1}
+WORKSPACE_TYPES = {"partial": "acc_t", "maps": "uchar", "packed_a": "uchar", "packed_b": "uchar"}
+SIZES = dict(float16=2, bfloat16=2, float32=4, int8=1, uint8=1)
+
+
+def post_build(binary, profile):
+    return retarget(binary, profile)
+
+
+def derive(config, kind, profile):
+    size = SIZES[kind.a.dtype]
+    any_major = size == 2
+    a_fits = kind.a.alignment >= 16 and (kind.a.order == "row" or (any_major and kind.a.order == "column"))
+    b_fits = kind.b.alignment >= 16 and (kind.b.order == "column" or (any_major and kind.b.order == "row"))
+    pairs = pairs_of(kind)
+    warps = config.tile_m // 16
+    stage_bytes = (config.tile_m + config.tile_n) * 128
+    # 16 rows x 128 bytes of 16-bit results of each warp, padded against bank conflicts
+    staging = 16 * 144 * warps if pairs == "packed" else 0
+    maps_at = config.stages * stage_bytes + staging
+    return dict(
+        size=size,
+        tile_k=tile_k_of(config, size),
+        a_packed=not a_fits,
+        b_packed=not b_fits,
+        # lines along the rows of A, the columns of B: "MN-major"
+        a_across=1 if a_fits and kind.a.order == "column" else 0,
+        b_across=1 if b_fits and kind.b.order == "row" else 0,
+        pairs=pairs,
+        a_unit=1,
+        b_unit=1,
+        a_unit_alignment=1,
+        b_unit_alignment=1,
+        out_unit=2 if pairs == "plain" else 1,
+        out_unit_alignment=2 * PLAIN_OUTPUTS.get(kind.out.dtype, 1),
+        work_items=128 * (config.tile_m // 64 + 1),
+        consumers=config.tile_m // 64,
+        numbers=config.tile_n // 2,
+        stage_bytes=stage_bytes,
+        staging_at=config.stages * stage_bytes,
+        maps_at=maps_at,
+        barriers_at=maps_at + 256,
+        local_bytes=maps_at + 256 + 16 * config.stages,
+    )
+
+
+def tile_k_of(config, size):
+    return config.bytes_k // size
+
+
+def tiling(config, derived, problem, profile):
+    terms = ceil_div(ceil_div(problem.k, config.splits), derived.tile_k) * derived.tile_k
+    splits = ceil_div(problem.k, terms)
+    tiles_m, tiles_n = ceil_div(problem.m, config.tile_m), ceil_div(problem.n, config.tile_n)
+    work = problem.batch_count * tiles_m * tiles_n * splits
+    return dict(
+        tiles_m=tiles_m, tiles_n=tiles_n, splits=splits, per_split=terms, work=work,
+        groups=min(work, profile.compute_units * derived_shared(derived)),
+    )
+
+
+def derived_shared(derived):
+    # Work-groups that fit a compute unit by their local memory.
+    return max(1, min(231424 // (derived.local_bytes + 1024), 2048 // derived.work_items, 4))
+
+
+def workspace(config, derived, problem, profile):
+    t = tiling(config, derived, problem, profile)
+    found = {}
+    for x, packed, operand, outer in sides(derived, problem):
+        found.update(packed_workspace(x, packed, operand, outer, problem, derived.size))
+    packs = len(found)
+    for place, entry in enumerate(found.values()):
+        entry.update(first=place, last=packs)
+    found["maps"] = dict(bytes=256 * t["groups"], alignment=128, first=packs, last=packs)
+    if t["splits"] > 1:
+        size = t["splits"] * problem.batch_count * problem.m * problem.n * 4
+        found["partial"] = dict(bytes=size, alignment=64, first=packs, last=packs + 1)
+    return found
+
+
+def sides(derived, problem):
+    return (
+        ("a", derived.a_packed, problem.a, problem.m),
+        ("b", derived.b_packed, problem.b, problem.n),
+    )
+
+
+def launches(config, derived, problem, profile):
+    t = tiling(config, derived, problem, profile)
+    found, operands = [], []
+    copies = {}
+    for x, packed, operand, outer in sides(derived, problem):
+        operands.append("packed_" + x if packed else x)
+        if packed:
+            found.append(pack_launch(x, operand, outer, problem, derived.size))
+            operands += [x + "_pitch", x + "_copies"]
+            copies[x + "_pitch"] = found[-1]["values"]["pitch"]
+            copies[x + "_copies"] = problem.batch_count if any(operand.batch_strides) else 1
+    values = dict(t, **copies)
+    split = t["splits"] > 1
+    common = ("sizes", "batch", "tiles_m", "tiles_n", "group_rows", "work")
+    found.append(dict(
+        entry="nv_wgmma_splits" if split else "nv_wgmma",
+        global_size=(t["groups"] * derived.work_items,),
+        local_size=(derived.work_items,),
+        args=(*operands, "maps", *(("partial",) if split else ("out",)), *common,
+              *(("splits", "per_split") if split else ("scalars",))),
+        values=values,
+    ))
+    if split:
+        elements = problem.batch_count * problem.m * problem.n
+        found.append(dict(
+            entry="add_splits", global_size=(ceil_div(elements, 128) * 128,), local_size=(128,),
+            args=("partial", "out", "sizes", "batch", "splits", "scalars"), values=values,
+        ))
+    return found
+
+
+# By tiles: speed with every compute unit busy, in multiples of the naive kernel's, for 16-bit
+# floats; work-groups that share a unit; tile_m, tile_n, stages.
+SPEEDS = (
+    (200, 1, (128, 256, 4)),
+    (170, 1, (128, 128, 6)),
+    (130, 1, (64, 128, 8)),
+    (120, 1, (128, 64, 8)),
+    (90, 2, (64, 64, 6)),
+)
+
+
+def propose(problem, profile):
+    size = SIZES[problem.kind.a.dtype]
+    for speed, shared, (tile_m, tile_n, stages) in SPEEDS:
+        values = dict(tile_m=tile_m, tile_n=tile_n, bytes_k=128, stages=stages, group_rows=8)
+        splits, useful = best_splits(
+            problem, profile, dict(values, tile_k=128 // size), shared, 2650 * 2 / size)
+        note = "tensor cores fed by the copy engine, %d×%d tiles, %d stages" % (
+            tile_m, tile_n, stages)
+        yield speed * 2 / size * useful, dict(values, splits=splits), note
+%>\
+<%namespace name="types" file="parts/types.mako"/>\
+<%namespace name="load" file="parts/load.mako"/>\
+<%namespace name="index" file="parts/index.mako"/>\
+<%namespace name="store" file="parts/store.mako"/>\
+<%namespace name="wide" file="parts/wide.mako"/>\
+<%namespace name="split" file="parts/nv_split.mako"/>\
+<%namespace name="packing" file="parts/nv_pack.mako"/>\
+<%namespace name="pairs_of_sums" file="parts/nv_pairs.mako"/>\
+<%namespace name="ptx" file="parts/ptx.mako"/>\
+// nv_wgmma: one thread tells the copy engine what to bring, and four warps together multiply it.
+//
+//     out[row, col] = sum over phases p of tile_a[row, phase] @ tile_b[phase, col]
+//
+// A work-group lives as long as the launch and does one tile after another. Its first four warps
+// are the producer, of which one thread works; each further four are a consumer, with 64 rows of
+// the tile_m x tile_n elements in their registers. They meet at two barriers a stage:
+//
+//     producer     wait empty[s] · ask for both tiles of a phase, 128 bytes of terms, into stage s
+//     copy engine  … writes them, and counts the bytes at full[s]
+//     consumer     wait full[s] · multiply stage s · once that is done: arrive at empty[s]
+//
+// so that copies run stages - 1 phases ahead, across tiles too. The copy engine knows an operand
+// by a tensor map: address, extents, strides, the box to bring. Each work-group makes its own two
+// in local memory and puts them into `maps`. Boxes are 128 bytes wide, and the engine swaps their
+// 16-byte chunks (c ^ row % 8) as wgmma reads them:
+//
+//     lines along k     [row of A, column of B][128 bytes of terms]
+//     lines across k    [block of 64 rows (columns)][term][128 bytes]      16-bit elements only
+//
+// What fits neither (TF32 and 8-bit elements across k, odd strides) is first copied to `packed_x`.
+// Places outside the matrices come as zeros, in A and B alike.
+//
+// Index spaces, large to small: splits > batch > groups of group_rows rows of tiles > tiles,
+// column by column > phases > consumers > warps > lanes.
+% if entry == "pack_a" or entry == "pack_b":
+typedef ${kind.index} index_t;
+${packing.pack(entry[-1])}
+% else:
+${types.prelude()}
+${wide.types()}
+${load.functions()}
+${store.functions()}
+% if entry == "add_splits":
+${split.reduce()}
+% else:
+__kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1)))
+void ${entry}(${parameters}) {
+    // [stage][A, then B], results on their way out, two tensor maps, barriers full and empty
+    __local uchar tiles[${local_bytes}] __attribute__((aligned(1024)));
+    const uint tiles_at = ${ptx.local_address("tiles")};
+    const uint full = tiles_at + ${barriers_at}, empty = full + ${8 * stages};
+    const int item = get_local_id(0), warp = item >> 5, lane = item & 31;
+    const index_t groups = get_num_groups(0);
+
+    // clear: barriers and maps
+    if (item == 0) {
+% for s in range(stages):
+        ${ptx.barrier_init(f"full + {8 * s}", "1")}
+        ${ptx.barrier_init(f"empty + {8 * s}", str(consumers))}
+% endfor
+        ${ptx.barrier_init_done()}
+    }
+    if (item < 64) ((__local uint *)(tiles + ${maps_at}))[item] = 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const ulong a_map = (ulong)maps + (ulong)get_group_id(0) * 256, b_map = a_map + 128;
+% for x, number in (("a", 0), ("b", 1)):
+    if (warp == ${number}) {
+        if (lane == 0) {
+${make_map(x, f"(tiles_at + {maps_at + 128 * number})")}\
+        }
+        ${ptx.publish_map(x + "_map", f"tiles_at + {maps_at + 128 * number}")}
+    }
+% endfor
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+
+    int stage = 0;
+    uint parity = 0;
+    if (warp < 4) {
+        // load: the producer
+        if (item == 0) {
+            ${ptx.acquire_map("a_map")}
+            ${ptx.acquire_map("b_map")}
+            for (index_t turn = get_group_id(0); turn < work; turn += groups) {
+${split.where_am_i("turn")}\
+${batch_indices()}\
+                for (index_t first = first_term; first < end_term; first += ${tile_k}) {
+                    ${ptx.barrier_wait(f"empty + stage * 8", "parity ^ 1")}
+                    const uint at = full + stage * 8, to = tiles_at + stage * ${stage_bytes};
+                    ${ptx.barrier_expect("at", stage_bytes)}
+${copy("a", "to")}\
+${copy("b", f"to + {tile_m * 128}")}\
+                    if (++stage == ${stages}) {
+                        stage = 0;
+                        parity ^= 1;
+                    }
+                }
+            }
+        }
+    } else {
+        // compute: a consumer
+        const int consumer = (warp >> 2) - 1;
+        const ulong a_tile = ${descriptor(f"tiles_at + consumer * {64 * 128}", a_across)};
+        const ulong b_tile = ${descriptor(f"tiles_at + {tile_m * 128}", b_across)};
+        for (index_t turn = get_group_id(0); turn < work; turn += groups) {
+${split.where_am_i("turn")}\
+            acc_t sums[${numbers}];
+            #pragma unroll
+            for (int i = 0; i < ${numbers}; i++) sums[i] = 0;
+            int last = -1;
+            for (index_t first = first_term; first < end_term; first += ${tile_k}) {
+                ${ptx.barrier_wait("full + stage * 8", "parity")}
+                const ulong a_at = a_tile + (uint)(stage * ${stage_bytes // 16}), b_at = b_tile + (uint)(stage * ${stage_bytes // 16});
+                ${ptx.warpgroup_fence()}
+% for group in range(4):
+                ${ptx.warpgroup_multiply(kind.a.dtype, tile_n, [f"sums[{i}]" for i in range(numbers)], f"a_at + {group * (128 if a_across else 2)}", f"b_at + {group * (128 if b_across else 2)}", a_across, b_across)}
+% endfor
+                ${ptx.warpgroup_commit()}
+                // the last phase is done once only this one is under way
+                ${ptx.warpgroup_wait(1)}
+                if (last >= 0 && (item & 127) == 0) {
+                    ${ptx.barrier_arrive("empty + last * 8")}
+                }
+                last = stage;
+                if (++stage == ${stages}) {
+                    stage = 0;
+                    parity ^= 1;
+                }
+            }
+            ${ptx.warpgroup_wait(0)}
+            ${ptx.hold([f"sums[{i}]" for i in range(numbers)], kind.a.dtype)}
+            if ((item & 127) == 0) {
+                ${ptx.barrier_arrive("empty + last * 8")}
+            }
+
+            // epilogue and store
+${index.bases("batch")}\
+            const index_t warp_row = first_row + consumer * 64 + (warp & 3) * 16;
+            const index_t lane_col = first_col + (lane & 3) * 2;
+% if pairs == "packed" and "partial" not in arguments:
+${store_staged()}\
+% else:
+% for half in range(2):
+            {
+                const index_t row = warp_row + (lane >> 2) + ${8 * half};
+% for j in range(tile_n // 8):
+                {
+                    const index_t col = lane_col + ${8 * j};
+${pairs_of_sums.store_pair(f"sums[{4 * j + 2 * half}]", f"sums[{4 * j + 2 * half + 1}]")}\
+                }
+% endfor
+            }
+% endfor
+% endif
+        }
+    }
+}
+% endif
+% endif
+
+<%def name="batch_indices()">\
+% for d in range(kind.batch_rank - 1, 0, -1):
+                const index_t batch_at_${d} = ${"batch" if d == kind.batch_rank - 1 else f"batch_left_{d + 1}"} % batch_size_${d};
+                const index_t batch_left_${d} = ${"batch" if d == kind.batch_rank - 1 else f"batch_left_{d + 1}"} / batch_size_${d};
+% endfor
+% if kind.batch_rank:
+                const index_t batch_at_0 = ${"batch" if kind.batch_rank == 1 else "batch_left_1"};
+% endif
+</%def>
+
+<%def name="make_map(x, at)">\
+<%
+    packed, across, tile = (a_packed, a_across, tile_m) if x == "a" else (b_packed, b_across, tile_n)
+    outer = "m" if x == "a" else "n"
+    line = f"{x}_row_stride" if (x == "a") != bool(across) else f"{x}_col_stride"
+    rank = kind.batch_rank
+    if packed:
+        address = f"(ulong)packed_{x}"
+        extents, strides, box = ["k", "m" if x == "a" else "n"], [f"{x}_pitch * {size}ul"], [tile_k, tile]
+        if rank:
+            extents.append(f"{x}_copies")
+            strides.append(f"{x}_pitch * {size}ul * {outer}")
+            box.append(1)
+    else:
+        address = f"(ulong)({x} + {x}_offset)"
+        extents = [outer, "k"] if across else ["k", outer]
+        box = [64, tile_k] if across else [tile_k, tile]
+        strides = [f"{line} * {size}ul"]
+        for d in range(rank - 1, -1, -1):
+            name = f"{x}_batch_stride_{d}"
+            count = f"batch_size_{d}" if d else ("batch_count" if rank == 1 else "batch_count / (" + " * ".join(f"batch_size_{e}" for e in range(1, rank)) + ")")
+            # a matrix that is repeated is one; the stride is of no use then, but must be one
+            extents.append(f"({name} ? {count} : 1)")
+            strides.append(f"({name} ? {name} * {size}ul : 16ul)")
+            box.append(1)
+%>\
+${ptx.tensor_map(at, address, kind.a.dtype, extents, strides, box)}\
+</%def>
+
+<%def name="copy(x, to)">\
+<%
+    packed, across, tile = (a_packed, a_across, tile_m) if x == "a" else (b_packed, b_across, tile_n)
+    outer = "first_row" if x == "a" else "first_col"
+    if packed:
+        batch = [f"{x}_copies > 1 ? batch : 0"] if kind.batch_rank else []
+    else:
+        batch = [f"{x}_batch_stride_{d} ? batch_at_{d} : 0" for d in range(kind.batch_rank - 1, -1, -1)]
+%>\
+% if across:
+% for block in range(tile // 64):
+                    ${ptx.copy_box(f"{to} + {block * tile_k * 128}", x + "_map", [f"{outer} + {block * 64}", "first", *batch], "at")}
+% endfor
+% else:
+                    ${ptx.copy_box(to, x + "_map", ["first", outer, *batch], "at")}
+% endif
+</%def>
+
+<%def name="descriptor(at, across)"><%
+    # start / 16, distance of blocks / 16, of 8 rows / 16, swizzle of 128 bytes
+    leading = tile_k * 128 // 16 if across else 1
+%>((ulong)((${at}) >> 4) | (ulong)${leading} << 16 | 64ul << 32 | 1ul << 62)</%def>
+
+<%def name="store_staged()">\
+            // 64 columns at a time: pairs to local memory, then 16 bytes of a row at once
+            const uint staging = tiles_at + ${staging_at} + (consumer * 4 + (warp & 3)) * ${16 * 144};
+            const index_t chunk_row = warp_row + (lane >> 3);
+% for block in range(tile_n // 64):
+% for half in range(2):
+            {
+                const index_t row = warp_row + (lane >> 2) + ${8 * half};
+% for j in range(8):
+                {
+                    const index_t col = lane_col + ${64 * block + 8 * j};
+                    float low = 0, high = 0;
+                    uint word;
+% for name, at in (("low", 0), ("high", 1)):
+                    if (row < m && col + ${at} < n) {
+${store.value(f"sums[{4 * (8 * block + j) + 2 * half + at}]", "row", f"(col + {at})")}\
+                        ${name} = ${store.real_part("value")};
+                    }
+% endfor
+                    ${ptx.pack_pair(kind.out.dtype, "word", "low", "high")}
+                    ${ptx.store_word(f"staging + ((lane >> 2) + {8 * half}) * 144 + (lane & 3) * 4 + {16 * j}", "word")}
+                }
+% endfor
+            }
+% endfor
+            ${ptx.warp_barrier()}
+% for r in range(4):
+            {
+                const index_t row = chunk_row + ${4 * r}, col = first_col + ${64 * block} + (lane & 7) * 8;
+                uint4 chunk;
+                ${ptx.load_four("chunk", f"staging + ((lane >> 3) + {4 * r}) * 144 + (lane & 7) * 16")}
+                __global ushort *to = (__global ushort *)out + ${index.at("out", "row", "col")};
+                if (row < m && col + 8 <= n) {
+                    *(__global uint4 *)to = chunk;
+                } else if (row < m) {
+% for q in range(8):
+                    if (col + ${q} < n) to[${q}] = chunk.${"xyzw"[q // 2]} >> ${16 * (q % 2)};
+% endfor
+                }
+            }
+% endfor
+            ${ptx.warp_barrier()}
+% endfor
+</%def>

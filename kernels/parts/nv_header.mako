@@ -1,0 +1,199 @@
+<%!
+# What the headers of the variants for NVIDIA's devices share: EXTENDS puts these names into theirs.
+#
+# A work-group owns a tile of tile_m x tile_n elements of the result, or, where k is cut into
+# parts, its sum over one part of the terms.
+
+
+def ceil_div(x, y):
+    return -(-x // y)
+
+
+# Outputs that are written as they are, with no conversion beyond C's own, and their bytes.
+PLAIN_OUTPUTS = dict(int32=4, uint32=4, float32=4, float64=8)
+
+
+def steps(micro, width, items):
+    # Offset of each of a work-item's rows (columns) in the tile, from its first.
+    return [i // width * items * width + i % width for i in range(micro)]
+
+
+def passes(count, work_items, units, unit, along_k):
+    # The offset (outer, term) of each unit that a work-item copies, from its first.
+    lines = [(i * work_items // units, i * work_items % units * unit) for i in range(count)]
+    return lines if along_k else [(position, line) for line, position in lines]
+
+
+def strides(name, order, outer_first):
+    # In the text: elements from one outer index to the next, and from one term to the next.
+    row = "1" if order == "column" else name + "_row_stride"
+    col = "1" if order == "row" else name + "_col_stride"
+    return (row, col) if outer_first else (col, row)
+
+
+def out_tiling(config, kind, width):
+    """In what units a micro-tile is stored: `width` neighbours at once where that is allowed."""
+    plain = kind.out.dtype in PLAIN_OUTPUTS and kind.out.alignment >= 16
+    unit = width if plain and kind.out.order == "row" else 1
+    elements = [(i, j) for i in range(config.micro_m) for j in range(config.micro_n)]
+    return dict(
+        out_unit=unit,
+        out_unit_alignment=min(unit * PLAIN_OUTPUTS.get(kind.out.dtype, 1), 16),
+        out_units=[elements[i : i + unit] for i in range(0, len(elements), unit)],
+    )
+
+
+def splits_of(config, problem, tile_k):
+    """(parts of k that are not empty, terms of each: whole tiles)."""
+    terms = ceil_div(ceil_div(problem.k, config.splits), tile_k) * tile_k
+    return ceil_div(problem.k, terms), terms
+
+
+def partial_workspace(config, problem, tile_k):
+    splits, _ = splits_of(config, problem, tile_k)
+    if splits == 1:
+        return {}
+    size = splits * problem.batch_count * problem.m * problem.n * problem.kind.compute_itemsize
+    return dict(partial=dict(bytes=size, alignment=64, first=0, last=1))
+
+
+def split_launches(entry, config, derived, problem, operands, tile_k):
+    """One launch; with k cut into parts, one that leaves their sums and one that adds them up."""
+    splits, per_split = splits_of(config, problem, tile_k)
+    tiles_m = ceil_div(problem.m, config.tile_m)
+    tiles_n = ceil_div(problem.n, config.tile_n)
+    values = dict(tiles_m=tiles_m, tiles_n=tiles_n, splits=splits, per_split=per_split)
+    common = ("sizes", "batch", "tiles_m", "tiles_n", "group_rows")
+    groups = problem.batch_count * tiles_m * tiles_n * splits
+    size = dict(global_size=(groups * derived.work_items,), local_size=(derived.work_items,))
+    if splits == 1:
+        return [dict(entry=entry, args=(*operands, "out", *common, "scalars"), values=values, **size)]
+    elements = problem.batch_count * problem.m * problem.n
+    return [
+        dict(entry=entry + "_splits", args=(*operands, "partial", *common, "splits", "per_split"),
+             values=values, **size),
+        dict(entry="add_splits", global_size=(ceil_div(elements, 128) * 128,), local_size=(128,),
+             args=("partial", "out", "sizes", "batch", "splits", "scalars"), values=values),
+    ]
+
+
+def best_splits(problem, profile, values, shared, rate):
+    """(splits, share of the device's speed) for tiles that run `shared` to a compute unit.
+
+    rate: multiply-adds that a busy unit does in a ns. Work-groups are started shared * units at
+    a time; those left at the end run alone. Parts of k make more of them, at the price of a
+    launch and of writing and reading their sums.
+    """
+    units = profile.compute_units
+    elements = problem.batch_count * problem.m * problem.n
+    tiles = problem.batch_count * ceil_div(problem.m, values["tile_m"])
+    tiles *= ceil_div(problem.n, values["tile_n"])
+    ideal = elements * problem.k / (rate * units)
+    best = None
+    for splits in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128):
+        terms = ceil_div(ceil_div(problem.k, splits), values["tile_k"]) * values["tile_k"]
+        if splits > 1 and (splits * 4 * values["tile_k"] > problem.k or tiles * splits > 2 * shared * units):
+            break
+        full, left = divmod(tiles * splits, shared * units)
+        rounds = ceil_div(left, units)
+        if full and left:
+            rounds = min(rounds + 1, shared)
+        # Fewer groups on a unit do not fill it: each then runs faster, but less than in proportion.
+        rounds = max(rounds, shared / 2) if left else 0
+        area = values["tile_m"] * values["tile_n"]
+        time = (full * shared + rounds) * area * (terms + 3 * values["tile_k"]) / rate
+        if splits > 1:
+            time += 4000 + elements * (2 * splits + 1) * 4 / 2500
+        if best is None or time < best[0]:
+            best = time, splits
+    return best[1], ideal / best[0]
+
+
+def stage(name, operand, along_k, tile, tile_k, size, work_items, swizzle, offset):
+    """How a tile of an operand is copied and lies in a stage: see parts/nv_stage.mako.
+
+    size: bytes of an element. swizzle: of a row number, as text. offset: where it begins.
+    """
+    row_bytes = tile_k * size if along_k else 128
+    aligned = operand.alignment >= 16 and operand.order != "strided"
+    unit = 16 // size if aligned else 1
+    per_row = row_bytes // (unit * size)
+    rows = max(work_items // per_row, 1)  # that one pass of the work-items copies
+    block = 128 // size
+    passes, block_step, term_step = [], block, rows
+    if along_k:
+        passes = [(i, 0) for i in range(max(tile // rows, 1))]
+        fits = tile % rows == 0
+    else:
+        # a pass is a part of a block, or several blocks
+        lines, blocks = max(tile_k // rows, 1), max(rows // tile_k, 1)
+        passes = [(i, b) for i in range(lines) for b in range(0, tile // block, blocks)]
+        block_step, term_step = block * blocks, rows if lines > 1 else 0
+        fits = tile % block_step == 0 and max(rows, tile_k) % min(rows, tile_k) == 0
+    return dict(
+        along_k=along_k, tile=tile, size=size, unit=unit, per_row=per_row, row_bytes=row_bytes,
+        block=block, block_step=block_step, outer_step=rows, term_step=term_step, passes=passes,
+        swizzle=swizzle, offset=offset, bytes=tile * tile_k * size,
+        strides=strides(name, operand.order, name == "a"),
+        fits=fits and (rows % 8 == 0 or not along_k) and work_items % per_row == 0
+        and (rows % 8 == 0 or rows >= tile_k),
+    )
+
+
+def warp_tiles(config):
+    """(work-items, warps along n): a warp of 32 work-items owns warp_m x warp_n elements."""
+    warps_n = max(config.tile_n // config.warp_n, 1)
+    return 32 * max(config.tile_m // config.warp_m, 1) * warps_n, warps_n
+
+
+def pairs_of(kind):
+    """How two neighbouring sums of a row are stored: plain, packed, or '' (one by one)."""
+    if kind.out.order != "row" or kind.out.alignment < 16 or kind.out.conjugate:
+        return ""
+    if kind.out.dtype in PLAIN_OUTPUTS:
+        return "plain"
+    packed = kind.out.dtype in ("float16", "bfloat16") and kind.compute == "float32"
+    return "packed" if packed else ""
+
+
+# ---- operands that a kernel cannot copy as they lie ------------------------------------------
+
+
+def packed_workspace(name, packed, operand, outer, problem, size):
+    """The workspace of an operand's rows (columns of B), terms side by side, lines aligned."""
+    if not packed:
+        return {}
+    pitch = ceil_div(problem.k * size, 16) * 16
+    copies = problem.batch_count if any(operand.batch_strides) else 1
+    return {"packed_" + name: dict(bytes=max(copies * outer * pitch, 16), alignment=128)}
+
+
+def pack_launch(name, operand, outer, problem, size):
+    """A launch that copies an operand there, 64 lines x 64 terms a work-group."""
+    copies = problem.batch_count if any(operand.batch_strides) else 1
+    blocks_outer, blocks_k = ceil_div(outer, 64), ceil_div(problem.k, 64)
+    pitch = ceil_div(problem.k * size, 16) * 16
+    return dict(
+        entry="pack_" + name,
+        global_size=(copies * blocks_outer * blocks_k * 256,),
+        local_size=(256,),
+        args=(name, "packed_" + name, "sizes", "batch", "blocks_outer", "blocks_k", "pitch"),
+        values=dict(blocks_outer=blocks_outer, blocks_k=blocks_k, pitch=pitch // size),
+    )
+
+
+# ---- PTX for another target ------------------------------------------------------------------
+
+
+def retarget(binary, profile):
+    """The driver's PTX with the instructions that are comments in it, for sm_90a."""
+    text = binary.decode("utf-8", "replace")
+    if "//@" not in text:
+        if "nv_wgmma" in text:
+            raise ValueError("the driver's PTX has lost the instructions written as comments")
+        return binary
+    if ".target sm_90," not in text and ".target sm_90\n" not in text:
+        raise ValueError("the driver's PTX names no target sm_90")
+    text = text.replace("//@", "").replace(".target sm_90,", ".target sm_90a,")
+    return text.replace(".target sm_90\n", ".target sm_90a\n").encode("utf-8")
+%>

@@ -1,0 +1,116 @@
+"""NVIDIA's kernels on any device: their PTX instructions are emulated in plain OpenCL C.
+
+What this cannot show is how fast they are, and a missing wait: copies are done at once.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kinds import plain_kind, test_configs
+
+from clmatmul import templates
+from clmatmul.cases import make_case
+from clmatmul.device import Device
+from clmatmul.errors import ConfigError
+from clmatmul.trial import check_case, check_sizes
+from clmatmul.variants import load_variant
+
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("no_binaries")]
+EMULATED = Path(__file__).with_name("emulated_ptx.mako")
+VARIANTS = ("nv_async", "nv_mma_f64", "nv_mma")
+
+
+@pytest.fixture(scope="module")
+def nvidia(device):
+    """The device under test in the guise of an NVIDIA one."""
+    found = Device(device.cl_device)
+    found.profile = replace(device.profile, family="nvidia").with_probes(
+        compute_capability=90, static_local_bytes=231424
+    )
+    return found
+
+
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch):
+    """parts/ptx.mako is the emulating one while a test runs."""
+    text = templates.text
+
+    def patched(name):
+        return EMULATED.read_text() if name == "parts/ptx.mako" else text(name)
+
+    monkeypatch.setattr(templates, "text", patched)
+    templates._lookup.cache_clear()
+    yield
+    templates._lookup.cache_clear()
+
+
+def check(device, config, kind, size, data, rng, **keywords):
+    case = make_case(kind, *size, data, rng, **keywords)
+    try:
+        verdict = check_case(device, config, case)
+    except ConfigError as error:
+        if all("problem." in reason for reason in error.reasons):
+            return False
+        raise
+    assert verdict.fault is None, f"{config} {kind.key} {size} {data}: {verdict.fault}"
+    return True
+
+
+KINDS = {
+    "nv_async": [
+        *(plain_kind("float32", layout) for layout in ("NN", "NT", "TN", "TT", "SS")),
+        plain_kind("float32", "NN", "T"),
+        plain_kind("int32", "TN", batch_rank=1),
+        plain_kind("float32", "NT", alpha="general", beta="general", c="float32", bias="float32",
+                   residual="float32", row_scale="float32", col_scale="float32",
+                   activation="relu", batch_rank=2, index="long"),
+    ],
+    "nv_mma_f64": [plain_kind("float64", layout) for layout in ("NN", "NT", "TN", "TT", "SS")],
+    "nv_mma": [
+        *(plain_kind("float16", layout) for layout in ("NN", "NT", "TN", "TT")),
+        plain_kind("int8", "NT", out="N"),
+    ],
+}  # fmt: skip
+
+
+def check_all(nvidia, config, kinds, rng, data=("ids_a", "ids_b", "exact", "special")):
+    for kind in kinds:
+        assert not load_variant(config.variant).unmet(kind, nvidia.profile)
+        served = 0
+        for size in (*check_sizes(config), (45, 70, 33)):
+            for x in data:
+                if x != "special" or kind.compute == "float32" and kind.activation == "none":
+                    served += check(nvidia, config, kind, size, x, rng)
+        assert served
+
+
+def aligned(kind, alignment):
+    sides = {x: replace(getattr(kind, x), alignment=alignment) for x in ("a", "b", "out")}
+    return replace(kind, **sides)
+
+
+def test_asynchronous_copies(nvidia, rng):
+    """One element at a time, and sixteen bytes; with all terms at once, and with k split."""
+    config = test_configs("nv_async")[0]
+    check_all(nvidia, config, [KINDS["nv_async"][0]], rng)
+    check_all(nvidia, test_configs("nv_async")[1], [aligned(KINDS["nv_async"][2], 64)], rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alignment", [1, 64])
+@pytest.mark.parametrize("which", range(2))
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_tiles_and_layouts(nvidia, rng, variant, which, alignment):
+    """Each configuration that the variant lists for tests, in every layout and with all fused."""
+    least = load_variant(variant).header.get("TEST_ALIGNMENT", 1)
+    if alignment < least:
+        pytest.skip(f"serves operands aligned to {least} bytes alone")
+    kinds = [aligned(kind, alignment) for kind in KINDS[variant]]
+    check_all(nvidia, test_configs(variant)[which], kinds, rng)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_not_offered_elsewhere(device, variant):
+    if device.profile.family != "nvidia":
+        assert load_variant(variant).unmet(KINDS[variant][0], device.profile)

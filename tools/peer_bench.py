@@ -1,0 +1,325 @@
+"""Times products on an NVIDIA GPU beside cuBLAS (through torch), every output checked whole.
+
+    python tools/peer_bench.py jobs.json --json $OUT/rows.json
+
+jobs.json is a list of objects: dtype, m, n, k, and where they differ from the usual: batch,
+layout (NN), out (the output's dtype), precision, epilogue (gelu: bias and GELU), configs (a list;
+"" is the package's own choice), rounds.
+
+Ours and cuBLAS take turns, and every other round the order is reversed, because clocks fall with
+heat and whoever comes first reads better. A sample of a round is the median of a few products:
+from the start of a product's first launch to the end of its last by device events on our side,
+between two CUDA events on cuBLAS's. `span` is the time of a product when many follow one another,
+with whatever lies between them. Before each round the output is filled with 0xff bytes; after the
+first and the last every element is compared with a float64 product within the componentwise
+bound. A ratio is cuBLAS's time divided by ours in the same round: 1 is level, more is better.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from clmatmul import device as devices  # noqa: E402
+from clmatmul import selection  # noqa: E402
+from clmatmul.config import TileConfig  # noqa: E402
+from clmatmul.element_types import ELEMENT_TYPES  # noqa: E402
+from clmatmul.errors import ClmatmulError  # noqa: E402
+from clmatmul.problem import ArrayView, Problem  # noqa: E402
+from clmatmul.walk import find_route  # noqa: E402
+
+_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_OPERAND_ROUNDOFF = {"high": 2.0**-11, "medium": 2.0**-8}
+
+
+@dataclass
+class Job:
+    """One product, and what is known of it: times in ns of each round."""
+
+    dtype: str
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    layout: str = "NN"
+    out: str = ""
+    precision: str = "highest"
+    epilogue: str = ""
+    configs: list = field(default_factory=lambda: [""])
+    rounds: int = 10
+    name: str = ""
+    peer: list = field(default_factory=list)
+    peer_span: list = field(default_factory=list)
+
+    def __post_init__(self):
+        plain = {"bfloat16": "bfloat16", "int8": "int32"}
+        self.out = self.out or plain.get(self.dtype, self.dtype)
+
+    @property
+    def flops(self):
+        return 2 * self.batch * self.m * self.n * self.k
+
+    def problem(self):
+        lead = (self.batch,) if self.batch > 1 else ()
+
+        def view(dtype, rows, cols, letter):
+            strides = (cols, 1) if letter == "N" else (1, rows)
+            return ArrayView(
+                dtype, (*lead, rows, cols), (*(rows * cols for _ in lead), *strides), 0, 64
+            )
+
+        result = {"bfloat16": "float32", "int8": "int32"}.get(self.dtype, self.dtype)
+        extra = {}
+        if self.epilogue:
+            bias = ArrayView(self.dtype, (self.n,), (1,), 0, 64)
+            extra["epilogue"] = {"bias": bias, "activation": "gelu"}
+        return Problem.from_arrays(
+            view(self.dtype, self.m, self.k, self.layout[0]),
+            view(self.dtype, self.k, self.n, self.layout[1]),
+            view(self.out, self.m, self.n, "N"),
+            result=result, precision=self.precision, **extra,
+        )  # fmt: skip
+
+
+@dataclass
+class Candidate:
+    """A configuration of ours at a job."""
+
+    config: str
+    origin: str
+    executable: object
+    out: object
+    samples: list = field(default_factory=list)
+    spans: list = field(default_factory=list)
+    worst: float = 0.0
+    built_s: float = 0.0
+
+
+class Bench:
+    def __init__(self, device, seconds):
+        import torch
+
+        self.torch = torch
+        self.device = device
+        self.queue = device.profiling_queue()
+        self.until = time.perf_counter() + seconds
+
+    def types(self, name):
+        t = self.torch
+        return {"float32": t.float32, "float64": t.float64, "float16": t.float16,
+                "bfloat16": t.bfloat16, "int8": t.int8, "int32": t.int32}[name]  # fmt: skip
+
+    def operands(self, job):
+        """(a, b, bias) as torch has them: (batch,) rows, columns, laid out as the job says."""
+        t = self.torch
+        t.manual_seed(1)
+        lead = (job.batch,) if job.batch > 1 else ()
+
+        def make(rows, cols, letter):
+            shape = (*lead, rows, cols) if letter == "N" else (*lead, cols, rows)
+            if job.dtype == "int8":
+                x = t.randint(-128, 127, shape, device="cuda", dtype=t.int8)
+            else:
+                wide = t.float64 if job.dtype == "float64" else t.float32
+                x = t.randn(shape, device="cuda", dtype=wide).to(self.types(job.dtype))
+            return x if letter == "N" else x.mT
+
+        a, b = make(job.m, job.k, job.layout[0]), make(job.k, job.n, job.layout[1])
+        bias = t.randn((job.n,), device="cuda").to(self.types(job.dtype)) if job.epilogue else None
+        return a, b, bias
+
+    def upload(self, x):
+        flat = (x if x.is_contiguous() else x.mT).contiguous().view(self.torch.uint8)
+        return self.device.upload(flat.cpu().numpy().reshape(-1))
+
+    def oracle(self, job, a, b, bias):
+        """(value, allowed error) in float64, on the GPU."""
+        t = self.torch
+        value = a.double() @ b.double()
+        if job.dtype == "int8":
+            return value, None
+        allowed = a.double().abs() @ b.double().abs()
+        accumulate = 2.0**-53 if job.dtype == "float64" else 2.0**-24
+        factor = min(job.k, 6 * job.k**0.5) * accumulate * (2 if job.dtype == "float64" else 1)
+        # tensor cores add with a few bits less than float32's, in groups
+        if job.dtype in ("float16", "bfloat16"):
+            factor *= 2
+        factor += 2 * _OPERAND_ROUNDOFF.get(job.precision, 0)
+        if job.epilogue:
+            value = t.nn.functional.gelu(value + bias.double())
+        return value, factor * allowed + 2 * _ROUNDOFF[job.out] * value.abs()
+
+    def peer(self, job, a, b, bias):
+        """A function that lets cuBLAS do it once."""
+        t = self.torch
+        t.backends.cuda.matmul.allow_tf32 = job.precision != "highest"
+        lead = (job.batch,) if job.batch > 1 else ()
+        if job.dtype == "int8":
+            right = b if job.layout[1] == "T" else b.mT.contiguous().mT
+            return lambda: t._int_mm(a, right)
+        out = t.empty((*lead, job.m, job.n), device="cuda", dtype=self.types(job.out))
+        product = t.bmm if lead else t.mm
+        return lambda: product(a, b, out=out)
+
+    def sample_peer(self, call, launches):
+        t = self.torch
+        events = [t.cuda.Event(enable_timing=True) for _ in range(launches + 1)]
+        events[0].record()
+        for event in events[1:]:
+            call()
+            event.record()
+        t.cuda.synchronize()
+        each = [x.elapsed_time(y) * 1e6 for x, y in zip(events, events[1:], strict=False)]
+        return statistics.median(each), events[0].elapsed_time(events[-1]) * 1e6 / launches
+
+    def sample_ours(self, candidate, operands, launches):
+        operands = {**operands, "out": (candidate.out, 0)}
+        runs = []
+        for _ in range(launches):
+            record = []
+            candidate.executable(self.queue, operands, {}, record=record)
+            runs.append(record)
+        self.queue.finish()
+        ends = [(devices.event_times(r[0])[0], devices.event_times(r[-1])[1]) for r in runs]
+        each = [end - start for start, end in ends]
+        return statistics.median(each), (ends[-1][1] - ends[0][0]) / launches
+
+    def check(self, job, candidate, value, allowed):
+        """Largest error divided by what is allowed; inf where something is not finite."""
+        host = np.empty(value.numel() * ELEMENT_TYPES[job.out].itemsize, np.uint8)
+        self.device.read(self.queue, candidate.out, host)
+        result = self.torch.from_numpy(host).cuda().view(self.types(job.out)).view(value.shape)
+        if allowed is None:
+            return 0.0 if bool((result.double() == value).all()) else float("inf")
+        if not bool(self.torch.isfinite(result).all()):
+            return float("inf")
+        return float(((result.double() - value).abs() / allowed).max())
+
+    def fill(self, candidate):
+        import pyopencl as cl
+
+        cl.enqueue_fill_buffer(self.queue, candidate.out, np.uint8(0xFF), 0, candidate.out.size)
+
+    def candidates(self, job):
+        problem = job.problem()
+        size = job.batch * job.m * job.n * ELEMENT_TYPES[job.out].itemsize
+        for config in job.configs:
+            start = time.perf_counter()
+            try:
+                forced = TileConfig.parse(config) if config else None
+                route = find_route(self.device, problem, forced)
+            except ClmatmulError as error:
+                print(f"    {config}: {str(error)[:300]}", flush=True)
+                continue
+            for choice, why in route.passed_over:
+                print(f"    passed over {choice.config}: {why[:200]}", flush=True)
+            out = self.device.allocate(size)
+            yield Candidate(
+                str(route.choice.config), route.choice.origin, route.executable, out,
+                built_s=time.perf_counter() - start,
+            )  # fmt: skip
+
+    def run(self, job):
+        """The rows of a job, as dicts; prints a line each."""
+        found = list(self.candidates(job))
+        a, b, bias = self.operands(job)
+        value, allowed = self.oracle(job, a, b, bias)
+        call = self.peer(job, a, b, bias)
+        problem = job.problem()
+        operands = {"a": (self.upload(a), 0), "b": (self.upload(b), 0)}
+        if bias is not None:
+            operands["bias"] = (self.upload(bias), 0)
+        assert not problem.swapped
+        for candidate in list(found):
+            self.fill(candidate)
+            first, _ = self.sample_ours(candidate, operands, 1)
+            candidate.worst = self.check(job, candidate, value, allowed)
+            if not candidate.worst <= 1:
+                print(f"    WRONG ({candidate.worst:.3g}): {candidate.config}", flush=True)
+                found.remove(candidate)
+        call()
+        launches = 3 if job.flops > 4e11 else 5 if job.flops > 2e10 else 20
+        for turn in range(job.rounds + 1):
+            order = [*found, None]
+            for x in order if turn % 2 else reversed(order):
+                if x is None:
+                    once, span = self.sample_peer(call, launches)
+                    job.peer.append(once)
+                    job.peer_span.append(span)
+                else:
+                    self.fill(x)
+                    once, span = self.sample_ours(x, operands, launches)
+                    x.samples.append(once)
+                    x.spans.append(span)
+        rows = []
+        for x in found:
+            x.worst = max(x.worst, self.check(job, x, value, allowed))
+            rows.append(self.row(job, x))
+        return rows
+
+    def row(self, job, x):
+        peer, ours = job.peer[1:], x.samples[1:]
+        ratios = [p / t for p, t in zip(peer, ours, strict=True)]
+        span = [p / t for p, t in zip(job.peer_span[1:], x.spans[1:], strict=True)]
+        median = statistics.median(ours)
+        row = dict(
+            name=job.name, dtype=job.dtype, batch=job.batch, m=job.m, n=job.n, k=job.k,
+            layout=job.layout, out=job.out, precision=job.precision, epilogue=job.epilogue,
+            config=x.config, origin=x.origin, us=median / 1e3,
+            peer_us=statistics.median(peer) / 1e3, tflops=job.flops / median / 1e3,
+            peer_tflops=job.flops / statistics.median(peer) / 1e3,
+            ratio=statistics.median(ratios), low=min(ratios), high=max(ratios),
+            ratio_span=statistics.median(span), error=x.worst, built_s=round(x.built_s, 2),
+        )  # fmt: skip
+        print(
+            f"{job.dtype[:8]} {job.batch}x{job.m}x{job.n}x{job.k} {job.layout} {job.epilogue}"
+            f"{'' if job.precision == 'highest' else job.precision} {row['us']:.1f} us "
+            f"{row['tflops']:.1f}/{row['peer_tflops']:.1f} TF ratio {row['ratio']:.3f} "
+            f"({row['low']:.2f}-{row['high']:.2f}) span {row['ratio_span']:.3f} err "
+            f"{x.worst:.2f} {x.config}{' [' + x.origin + ']' if x.origin != 'forced' else ''} "
+            f"{x.built_s:.1f}s", flush=True,
+        )  # fmt: skip
+        return row
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("jobs", type=Path, help="a JSON file, as described above")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--seconds", type=float, default=500, help="begin no job after this")
+    parser.add_argument("--probe", action="append", default=[], help="NAME=VALUE, taken as found")
+    options = parser.parse_args(arguments)
+    device = selection.resolve()
+    probes = {x.split("=")[0]: int(x.split("=")[1]) for x in options.probe}
+    device.profile = device.profile.with_probes(**probes)
+    import torch
+
+    print(f"{device.profile.title}, driver {device.profile.driver_version}, torch "
+          f"{torch.__version__}, {time.strftime('%Y-%m-%d %H:%M')}, probes {device.profile.probes}",
+          flush=True)  # fmt: skip
+    bench, rows = Bench(device, options.seconds), []
+    for entry in json.loads(options.jobs.read_text()):
+        if time.perf_counter() > bench.until:
+            print("out of time")
+            break
+        job = Job(**entry)
+        try:
+            rows += bench.run(job)
+        except Exception as error:
+            print(f"    {entry}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+            if "INVALID_COMMAND_QUEUE" in str(error) or "OUT_OF_RES" in str(error):
+                break  # the context is lost
+        torch.cuda.empty_cache()
+        if options.json:
+            options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
