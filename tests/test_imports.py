@@ -11,13 +11,13 @@ import clmatmul
 
 PACKAGE = Path(clmatmul.__file__).parent
 ORDER = [
-    "errors", "element_types", "precision", "array_view", "expression", "epilogue", "problem", "problem_json",
+    "errors", "element_types", "precision", "array_view", "expression", "epilogue", "problem",
     "arrangement",
     "device_profile", "config", "templates",
     "variants", "space", "database", "choose", "plan", "reference", "cases", "probe_records",
     "worker_threads", "device", "selection", "program_cache", "executable", "measure", "trial",
-    "probes", "transfers", "staging", "containers", "operands",
-    "packed", "call_log", "repeats", "first_tuning", "walk", "request", "host_product", "calls", "explanation", "api", "views",
+    "probes", "transfers", "containers", "operands",
+    "packed", "repeats", "walk", "request", "host_product", "calls", "explanation", "api", "views",
     "products", "contraction", "array", "array_api", "packing", "matrix_*", "self_check", "tune.*",
     "bench_*", "bench", "experiment", "demo", "walkthrough*", "cli.*", "tune.__main__", "__main__",
 ]  # fmt: skip
