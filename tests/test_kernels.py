@@ -228,6 +228,20 @@ def test_integer_products_wrap_before_conversion(device, about, rng, variant, ou
     check(device, small_config(variant), kind, (5, 7, 9), "exact", rng)
 
 
+@pytest.mark.parametrize("dtypes", [("int32", "int32"), ("uint32", "uint32"), ("int8", "uint16"),
+                                    ("uint8", "uint32"), ("int32", "uint32")])  # fmt: skip
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_narrow_integers_accumulated_in_wide_ones(device, about, rng, variant, dtypes):
+    """Factors of 32 bits, their whole range; sums of 64."""
+    about("accumulate", variant)
+    kind = mixed_kind(*dtypes, load_variant(variant).header.get("TEST_LAYOUT", "NN"))
+    kind = replace(kind, compute="uint64", result="int64", out=replace(kind.out, dtype="int64"))
+    served(device, variant, kind)
+    config = small_config(variant)
+    for data in ("ids_a", "exact"):
+        check(device, config, kind, check_sizes(config)[0], data, rng)
+
+
 @pytest.mark.parametrize("sides", ["a", "b", "ab"])
 @pytest.mark.parametrize("layout", ["NN", "TT"])
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -2,33 +2,32 @@
 Activations, for one number or for a vector of them, from operators alone: builtins are slow on
 some CPU runtimes, wrong on others' widest vectors, and differ in their last bits from device to
 device. Here every step is a sum, a product or a choice, so with contraction off the bits are the
-same everywhere. Each is within 2 units in the last place of its type; NaN stays NaN.
+same everywhere. Each is within 2 units in the last place of its type, of an argument within a
+rounding or two of x; NaN stays NaN.
 
-    logistic(w) = 1 / (1 + exp(-w));  silu = x logistic(x);  gelu_tanh = x logistic(2u)
+    silu = x logistic(x);  gelu_tanh = x logistic(2u);  logistic(w) = 1 / (1 + exp(-w))
     gelu = x Q(-x),  Q(y) = exp(-y*y/2) F(t) / (y + 4),  t = (y - 4) / (y + 4) = 1 - 8 / (y + 4)
 
-Near their last bit they carry what rounding took away: `low` numbers are that much smaller than
-what they belong to, and relative corrections are added at the end. `take_apart` keeps the upper
-half of a significand, so that products of two such halves are exact.
+Where that needs it, `low` numbers carry what rounding took away from what they belong to, and
+relative corrections are added at the end. The upper half of a significand is taken apart by a
+mask, so that products of two such halves are exact. exact_division: the device's `/` rounds
+correctly, as CPUs' does; others may be off by 2.5 units.
 </%doc>
 <%!
 LIMITS = {
-    # of float and double: where exp(-x) is 0; where gelu(-x) and gelu_tanh(-x) are 0; 1.5 * 2^p
-    # with p bits behind the point; an exponent's place and its bias; the upper half's bits;
-    # a start for 1/d; steps from it; parts of log(2), 2 sqrt(2/pi) and its product with 0.044715.
+    # of float and double: where exp(-x) is 0, and from where x exp(-x) is; from where 1 + exp(-x)
+    # is 1; from where gelu(-x) and gelu_tanh(-x) are 0; 1.5 * 2^p with p bits behind the point; an
+    # exponent's place and its bias; the upper half's bits; a start for 1/d, and steps from it;
+    # two parts of log(2).
     "float": dict(
-        exp="110", gelu="15", gelu_tanh="12", round="12582912", shift=23, bias=127,
+        exp="110", zero="108", one="30", gelu="15", gelu_tanh="12", round="12582912", shift=23, bias=127,
         mask="-4096", start="0x7ef311c3", steps=3,
         log2=("0.693145751953125", "0.0000014286068203094172"),
-        a=("1.595703125", "0.000065996605729710760"),
-        b=("0.07135009765625", "0.000004718616350248776"),
     ),
     "double": dict(
-        exp="760", gelu="39", gelu_tanh="22", round="6755399441055744", shift=52, bias=1023,
+        exp="760", zero="755", one="60", gelu="39", gelu_tanh="22", round="6755399441055744", shift=52, bias=1023,
         mask="-134217728l", start="0x7fde623822fc16e6l", steps=5,
         log2=("0.69314718036912381649", "0.0000000001908214929270587816"),
-        a=("1.595769107341766357421875", "0.00000001426396435433790924"),
-        b=("0.07135481573641300201416016", "0.0000000005361872467621785960"),
     ),
 }
 COEFFICIENTS = {
@@ -89,7 +88,7 @@ COEFFICIENTS = {
 }
 %>
 
-<%def name="function(title, number, width='')">\
+<%def name="function(title, number, width='', exact_division=False)">\
 <%
     # The activation of the kind as a function, for values of type `number` of `width` lanes.
     name, scalar = kind.activation, compute.scalar
@@ -124,38 +123,23 @@ ${reciprocal(number, whole, as_number, as_whole, limits)}\
 % else:
 static inline ${number} ${title}(${number} x) {
 % if name == "sigmoid":
-    const ${number} factor = (${number})(${literal("1")}), w = x, w_low = (${number})(${literal("0")});
-${logistic(number, whole, as_number, as_whole, limits, scalar)}\
+    const ${number} factor = (${number})(${literal("1")}), w = x;
+${logistic(number, whole, as_number, as_whole, limits, scalar, exact_division)}\
 % elif name == "silu":
     const ${number} factor = x < ${literal("-" + limits["exp"])} ? (${number})(${literal("-" + limits["exp"])}) : x;
-    const ${number} w = x, w_low = (${number})(${literal("0")});
-${logistic(number, whole, as_number, as_whole, limits, scalar)}\
+    const ${number} w = x;
+${logistic(number, whole, as_number, as_whole, limits, scalar, exact_division)}\
+% elif name == "gelu_tanh":
+    const ${number} factor = x < ${literal("-" + limits[name])} ? (${number})(${literal("-" + limits[name])}) : x;
+    const ${number} w = x * (x * x * ${literal("0.07135481627260024877633875")} + ${literal("1.595769121605730711759784")});
+${logistic(number, whole, as_number, as_whole, limits, scalar, exact_division)}\
 % else:
-<%
-    limit = limits[name]
-%>\
     // beyond, the value is 0 (of the sign of x) or x
-    const ${number} far = x < ${literal("-" + limit)} ? (${number})(${literal("-" + limit)}) : x;
-    const ${number} near = far > ${literal(limit)} ? (${number})(${literal(limit)}) : far;
-    const ${number} factor = far;
+    const ${number} far = x < ${literal("-" + limits[name])} ? (${number})(${literal("-" + limits[name])}) : x;
+    const ${number} near = far > ${literal(limits[name])} ? (${number})(${literal(limits[name])}) : far;
     const ${number} high = ${as_number}(${as_whole}(near) & ${limits["mask"]}), low = near - high;
     const ${number} s = near * near;
     const ${number} s_low = ((high * high - s) + (high + high) * low) + low * low;
-% if name == "gelu_tanh":
-    // w = 2u = x (a + b x^2), and what rounding takes from it
-    const ${number} s_high = ${as_number}(${as_whole}(s) & ${limits["mask"]}), s_rest = (s - s_high) + s_low;
-    const ${number} bs = s_high * ${literal(limits["b"][0])};  // exact, as is high * high
-    const ${number} bs_low = s_rest * ${literal(limits["b"][0])} + s * ${literal(limits["b"][1])};
-    const ${number} t_sum = bs + ${literal(limits["a"][0])}, other = t_sum - bs;
-    const ${number} t_part = ((bs - (t_sum - other)) + (${literal(limits["a"][0])} - other))
-        + (bs_low + ${literal(limits["a"][1])});
-    const ${number} t = t_sum + t_part, t_low = (t_sum - t) + t_part;
-    const ${number} t_high = ${as_number}(${as_whole}(t) & ${limits["mask"]}), t_rest = t - t_high;
-    const ${number} w = near * t;
-    const ${number} w_low = (((high * t_high - w) + high * t_rest) + low * t_high)
-        + (low * t_rest + near * t_low);
-${logistic(number, whole, as_number, as_whole, limits, scalar)}\
-% else:
     const ${number} wide = s * ${literal("-0.5")}, wide_low = s_low * ${literal("-0.5")};
 ${exponential("wide", "wide_low", number, whole, as_number, as_whole, limits, scalar)}\
     const ${number} y = near < ${literal("0")} ? -near : near;
@@ -183,23 +167,35 @@ ${reciprocal(number, whole, as_number, as_whole, limits)}\
     const ${number} inner = x * ${literal("0.5")} + s * ${polynomial("gelu_small", scalar, "s")};
     return y < ${literal("0.7")} ? inner : result;
 % endif
-% endif
 }
 % endif
 </%def>
 
-<%def name="logistic(number, whole, as_number, as_whole, limits, scalar)">\
-    // factor / (1 + exp(-w)): both forms of it have exp(-|w|), which cannot overflow
-    const ${number} wide = w < ${literal("0")} ? w : -w, wide_low = w < ${literal("0")} ? w_low : -w_low;
-${exponential("wide", "wide_low", number, whole, as_number, as_whole, limits, scalar)}\
-    const ${number} scaled = e * small_1 * small_2;
-    const ${number} d = ${literal("1")} + scaled;
-    const ${number} d_low = ((${literal("1")} - d) + scaled) + scaled * e_low;
+<%def name="logistic(number, whole, as_number, as_whole, limits, scalar, exact_division)">\
+    // factor / (1 + exp(-w)) = factor / (e + s) s, where exp(-w) = e / s and s is a power of 2, as
+    // two factors, for results below the least normal number
+    const ${number} least = w < ${literal("-" + limits["exp"])} ? (${number})(${literal("-" + limits["exp"])}) : w;
+    const ${number} clamped = least > ${literal(limits["one"])} ? (${number})(${literal(limits["one"])}) : least;
+    const ${number} rounded = clamped * ${literal("1.4426950408889634")} + ${literal(limits["round"])};
+    const ${number} power = rounded - ${literal(limits["round"])};
+    const ${whole} power_bits = ${as_whole}(rounded) - ${as_whole}((${number})(${literal(limits["round"])}));
+    const ${whole} half_bits = power_bits >> 1;
+    const ${number} small_1 = ${as_number}((half_bits + ${limits["bias"]}) << ${limits["shift"]});
+    // 0 where the result is, at once: work on subnormal numbers is slow
+    const ${number} small_2 = clamped < ${literal("-" + limits["zero"])} ? (${number})(${literal("0")})
+        : ${as_number}((power_bits - half_bits + ${limits["bias"]}) << ${limits["shift"]});
+    const ${number} r = power * ${literal(limits["log2"][1])} - (clamped - power * ${literal(limits["log2"][0])});
+    const ${number} e = ${literal("1")} + (r + r * r * ${polynomial("exp", scalar, "r")});
+    const ${number} d = e + small_1 * small_2;
+% if exact_division and not kind.reproducible:
+    return factor / d * small_1 * small_2;
+% else:
+    const ${number} d_low = (${number})(${literal("0")});
 ${reciprocal(number, whole, as_number, as_whole, limits)}\
-    const ${number} above = factor * q, below = factor * e * q;
-    const ${number} left = (below + below * (e_low + q_low)) * small_1 * small_2;
-    const ${number} right = w > ${literal(limits["exp"])} ? factor : above + above * q_low;
-    return w < ${literal("0")} ? left : right;
+    const ${number} quotient = factor * q;
+    const ${number} right = w > ${literal(limits["one"])} ? factor : (quotient + quotient * q_low) * small_1 * small_2;
+    return right;
+% endif
 </%def>
 
 <%def name="exponential(x, x_low, number, whole, as_number, as_whole, limits, scalar)">\
@@ -211,7 +207,9 @@ ${reciprocal(number, whole, as_number, as_whole, limits)}\
     const ${whole} power_bits = ${as_whole}(rounded) - ${as_whole}((${number})(${literal(limits["round"])}));
     const ${whole} half_bits = power_bits >> 1;
     const ${number} small_1 = ${as_number}((half_bits + ${limits["bias"]}) << ${limits["shift"]});
-    const ${number} small_2 = ${as_number}((power_bits - half_bits + ${limits["bias"]}) << ${limits["shift"]});
+    // 0 where exp(x) is, at once: work on subnormal numbers is slow
+    const ${number} small_2 = ${x} < ${literal("-" + limits["zero"])} ? (${number})(${literal("0")})
+        : ${as_number}((power_bits - half_bits + ${limits["bias"]}) << ${limits["shift"]});
     const ${number} r_high = clamped - power * ${literal(limits["log2"][0])};
     const ${number} r_part = power * ${literal(limits["log2"][1])};
     const ${number} r_sum = r_high - r_part;

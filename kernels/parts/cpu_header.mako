@@ -38,12 +38,13 @@ def derive_micro(config, kind, profile):
             kind.b.order == "row" and planes == 1
             and kind.b.dtype in STORAGE and kind.b.dtype in (kind.compute, kind.compute[1:])
         ),
-        **vector_forms(kind),
+        **vector_forms(kind, config.micro_m * config.vectors),
     )
 
 
-def vector_forms(kind):
-    """Where the epilogue may work on whole vectors of a micro-tile's sums."""
+def vector_forms(kind, count):
+    """Where the epilogue may work on whole vectors of a micro-tile's sums, of which it has
+    `count`."""
     fused = (
         kind.activation != "none" or kind.bias or kind.residual or kind.row_scale
         or kind.col_scale or kind.aux
@@ -59,10 +60,13 @@ def vector_forms(kind):
     )
     real = kind.compute in ("float32", "float64") and kind.alpha != "zero"
     return dict(
-        # in registers; a loop over vectors, with functions; its vectors are stored as they are
+        # without functions; with functions; vectors stored as they are; few enough to unroll
         vector_store=simple,
         vector_epilogue=real and not simple and not kind.expression,
         vector_write=plain,
+        vector_unrolled=(
+            real and plain and not simple and not kind.expression and not kind.aux and count <= 8
+        ),
     )
 
 

@@ -164,6 +164,21 @@ ${gather("waiting")}\
     }
 </%def>
 
+<%def name="product(x, b)"><%
+    # Where both factors have at most 32 bits, the machine's 32 x 32 bit multiplication does: a
+    # compiler sees it in these shifts (masks) and leaves them out. Three times as fast on AVX2.
+    signed = ("int8", "int16", "int32", "uint8", "uint16")
+    unsigned = ("uint8", "uint16", "uint32")
+    text = f"{x} * {b}"
+    if kind.compute == "uint64":
+        if kind.a.dtype in unsigned and kind.b.dtype in unsigned:
+            text = f"({x} & 0xffffffffu) * ({b} & 0xffffffffu)"
+        elif kind.a.dtype in signed and kind.b.dtype in signed:
+            long_t = f"long{vector_width}"
+            factors = [f"((as_{long_t}({y}) << 32) >> 32)" for y in (f"(vec_t)({x})", b)]
+            text = f"as_u{long_t}({factors[0]} * {factors[1]})"
+%>${text}</%def>
+
 <%def name="term(a, b)">
                 {
 % for p in range(planes):
@@ -192,7 +207,7 @@ ${gather("waiting")}\
 % if compute.kind == "bool":
                         c0_${i}_${j} |= x & b0_${j};
 % else:
-                        c0_${i}_${j} += x * b0_${j};
+                        c0_${i}_${j} += ${product("x", "b0_%d" % j)};
 % endif
 % endfor
 % endif
@@ -222,13 +237,26 @@ ${gather("waiting")}\
 % endfor
 % endfor
             } else
+% elif vector_unrolled:
+            // a whole micro-tile: the formula on whole vectors
+            if (${whole}) {
+% for i in range(micro_m):
+% for j in range(vectors):
+                {
+                    const index_t row = ${first_row} + ${i}, col = ${first_col} + ${j * vector_width};
+${store.value_of_vector("c0_%d_%d" % (i, j), "row", "col", vector_width)}\
+                    *(__global vec_u *)(out + ${index.at("out", "row", "col")}) = value;
+                }
+% endfor
+% endfor
+            } else
 % endif
             {
                 // ${"an edge: element by element" if vector_epilogue or vector_store else "element by element"}
                 vec_t tile[${micro_m * planes * vectors}];
 ${suspend("tile")}\
                 const scalar_t *cells = (const scalar_t *)tile;
-% if vector_epilogue:
+% if vector_epilogue and not vector_unrolled:
                 if (${whole}) {
                     // a whole micro-tile: the formula on whole vectors
                     for (int i = 0; i < ${micro_m * vectors}; i++) {

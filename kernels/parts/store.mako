@@ -127,7 +127,7 @@ ${value(sum, row, col)}\
 <%def name="vector_functions(width)">
 // The same for vec_t: neighbours in a row of the output.
 % if kind.activation != "none":
-${activation.function("activated_each", "vec_t", str(width))}
+${activation.function("activated_each", "vec_t", str(width), True)}
 
 % endif
 % for x in arrays:
