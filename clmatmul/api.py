@@ -15,6 +15,7 @@ from clmatmul.config import TileConfig
 from clmatmul.containers import carried, takes_containers
 from clmatmul.errors import ArgumentError, DtypeError, ShapeError
 from clmatmul.explanation import explain_problem, plain_problem
+from clmatmul.kept_launches import KeptLaunches
 from clmatmul.operands import host_array, single_output, workspace_parts, workspace_size
 from clmatmul.precision import default_precision
 from clmatmul.problem import Epilogue
@@ -121,6 +122,8 @@ class MatMul:
         repeatable = simple and not unusual_out and all(x is None for x in unusual)
         self._recipe = recipe_of(prepared, carried(a), carried(b)) if repeatable else None
         self._follow = follow if isinstance(a, np.ndarray) else follow_on_device
+        on_device = self._recipe is not None and self._follow is follow_on_device
+        self._kept = KeptLaunches(self._recipe) if on_device else None
 
     @takes_containers
     def __call__(self, a, b, out=None, c=None, *, queue=None, wait_for=None, workspace=None):
@@ -131,9 +134,14 @@ class MatMul:
         """
         request = self._request
         usual = c is None and queue is None and wait_for is None and workspace is None
+        kept = self._kept if usual and out is not None else None
+        if kept is not None and kept.again(a, b, out):
+            return out
         if usual and self._recipe is not None and same_form(a, b, self._forms):
             result = self._follow(self._recipe, a, b, out)
             if result is not None:
+                if kept is not None:
+                    kept.remember(a, b, out)
                 return result
         if queue is not None or wait_for is not None:
             request = replace(request, queue=queue or request.queue, wait_for=wait_for)

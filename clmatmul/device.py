@@ -452,6 +452,22 @@ class Device:
         except (cl.Error, TypeError) as error:
             raise LaunchFailure(str(error)) from None
 
+    def enqueue(self, queue, kernel, global_size, local_size, wait_for):
+        """Enqueue a kernel whose arguments are set; LaunchFailure."""
+        try:
+            return cl.enqueue_nd_range_kernel(
+                queue, kernel, global_size, local_size, wait_for=wait_for
+            )
+        except cl.Error as error:
+            raise LaunchFailure(str(error)) from None
+
+    def set_arguments(self, kernel, arguments):
+        """Set every argument of a kernel; LaunchFailure."""
+        try:
+            kernel.set_args(*arguments)
+        except (cl.Error, TypeError) as error:
+            raise LaunchFailure(str(error)) from None
+
 
 def _build_log(program, cl_device):
     try:

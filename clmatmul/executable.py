@@ -41,9 +41,12 @@ class Program:
         """This thread's kernel object."""
         kernel = getattr(self._threads, "kernel", None)
         if kernel is None:
-            kernel = self.device.kernel(self._built, self._entry, self._dtypes)
-            self._threads.kernel = kernel
+            kernel = self._threads.kernel = self.new_kernel()
         return kernel
+
+    def new_kernel(self):
+        """A kernel object that no one else has."""
+        return self.device.kernel(self._built, self._entry, self._dtypes)
 
 
 class _Programs:
@@ -143,8 +146,25 @@ class Executable:
         operands = {"a": operand, "b": operand}
         return self._launch(part.launch, part, queue, buffers, operands, {}, list(wait_for))
 
-    def _launch(self, i, part, queue, buffers, operands, scalars, events):
-        launch = self.plan.launches[i]
+    def bound(self, operands, scalars, workspace):
+        """(kernel, global size, local size) of each launch, all arguments set, for these alone.
+
+        The kernels are new objects, so no other call changes their arguments; whoever has them
+        keeps the buffers alive. operands, scalars, workspace: as for a call. LaunchError.
+        """
+        buffers = {**workspace, **{name: x[0] for name, x in operands.items()}}
+        found = []
+        for i, launch in enumerate(self.plan.launches):
+            kernel = self.programs[i].new_kernel()
+            arguments = self._arguments(i, buffers, operands, scalars)
+            try:
+                self.device.set_arguments(kernel, arguments)
+            except devices.LaunchFailure as error:
+                raise self._refused(launch, error) from None
+            found.append((kernel, launch.global_size, launch.local_size))
+        return found
+
+    def _arguments(self, i, buffers, operands, scalars):
         fixed, slots = self._slots[i]
         arguments = list(fixed)
         for place, name, role in slots:
@@ -154,6 +174,11 @@ class Executable:
                 arguments[place] = operands[name[: -len("_offset")]][1]
             else:
                 arguments[place] = scalars[name]
+        return arguments
+
+    def _launch(self, i, part, queue, buffers, operands, scalars, events):
+        launch = self.plan.launches[i]
+        arguments = self._arguments(i, buffers, operands, scalars)
         size, first = launch.global_size, None
         if part is not None:
             size, first = (part.count, *size[1:]), (part.first, *(0 for _ in size[1:]))
@@ -163,10 +188,13 @@ class Executable:
                 *(() if first is None else (first,)),
             )  # fmt: skip
         except devices.LaunchFailure as error:
-            raise LaunchError(
-                f"{self.plan.config} could not be started ({launch}) on "
-                f"{self.device.profile.title}: {error}"
-            ) from None
+            raise self._refused(launch, error) from None
+
+    def _refused(self, launch, error):
+        return LaunchError(
+            f"{self.plan.config} could not be started ({launch}) on "
+            f"{self.device.profile.title}: {error}"
+        )
 
 
 def build(device, plan):

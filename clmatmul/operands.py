@@ -18,6 +18,7 @@ from clmatmul.element_types import element_type
 from clmatmul.errors import ArgumentError, DeviceError, DtypeError
 from clmatmul.plan import WRITTEN
 from clmatmul.problem import MAX_ALIGNMENT, ArrayView
+from clmatmul.staging import fetch, send
 from clmatmul.transfers import count
 
 HOST_ONLY = "gGO"  # dtype characters of longdouble, clongdouble and object: NumPy computes them
@@ -152,7 +153,8 @@ class HostMemory:
         distance = array.__array_interface__["data"][0] - address
         memory = np.frombuffer(_bytes_at(address, size), np.uint8)
         count(uploaded=size)
-        return Bound(ArrayView.of(array, distance // array.itemsize), self.device.upload(memory))
+        buffer = send(self.device, self.queue, memory)
+        return Bound(ArrayView.of(array, distance // array.itemsize), buffer)
 
     def finish(self, event, bound):
         """Wait, and return the result: `out` if it was given, else the fresh array."""
@@ -177,7 +179,7 @@ class HostMemory:
         # a fresh or dense array: its memory in its own order
         flat = np.frombuffer(_bytes_at(*span(array), writable=True), np.uint8)
         count(downloaded=flat.nbytes)
-        self.device.read(self.queue, buffer, flat, wait_for=[event])
+        fetch(self.device, self.queue, buffer, flat, wait_for=[event])
 
 
 class DeviceMemory:
@@ -245,7 +247,8 @@ class DeviceMemory:
             else:
                 packed = np.ascontiguousarray(array)
                 count(uploaded=packed.nbytes)
-                bound[name] = Bound(ArrayView.of(packed, 0), self.device.upload(packed))
+                memory = packed.reshape(-1).view(np.uint8)
+                bound[name] = Bound(ArrayView.of(packed, 0), send(self.device, self.queue, memory))
         return bound
 
     def finish(self, event, keep):
@@ -261,25 +264,33 @@ def pending(arrays):
     return [event for x in arrays for event in x.events]
 
 
-def hand_on(event, arrays, keep):
-    """Give a launch's event to every array, and hold them and `keep` until it is complete."""
+def hand_on(event, arrays, keep, waited=()):
+    """Give a launch's event to every array, and hold them and `keep` until it is complete.
+
+    waited: events that the launch waits for, so that no one else need.
+    """
     # Not by Array.add_event, which waits for old events once there are a dozen.
     with _events_lock:
         for events in {id(x.events): x.events for x in arrays}.values():
-            events[:] = [x for x in events if not devices.is_complete(x)] + [event]
+            others = [x for x in events if not any(x is y for y in waited)]
+            events[:] = [x for x in others if not devices.is_complete(x)] + [event]
     _hold(event, (keep, arrays))
 
 
+_LOOKED_AT = 3
 _pending = deque()
 _pending_lock = threading.Lock()
 _events_lock = threading.Lock()
 
 
 def _hold(event, things):
-    """Keep `things` until `event` is complete; those of finished events are let go now."""
+    """Keep `things` until `event` is complete; a few of finished events are let go now.
+
+    A few, because a call must not take the longer the more are on their way before it.
+    """
     with _pending_lock:
         _pending.append((event, things))
-        for _ in range(len(_pending)):
+        for _ in range(min(len(_pending), _LOOKED_AT)):
             held = _pending.popleft()
             if not devices.is_complete(held[0]):
                 _pending.append(held)

@@ -16,8 +16,8 @@ ORDER = [
     "device_profile", "config", "templates",
     "variants", "space", "database", "choose", "plan", "reference", "cases", "probe_records",
     "worker_threads", "device", "selection", "program_cache", "executable", "measure", "trial",
-    "probes", "transfers", "containers", "operands",
-    "packed", "repeats", "walk", "request", "host_product", "calls", "explanation", "api", "views",
+    "probes", "transfers", "staging", "containers", "operands",
+    "packed", "repeats", "kept_launches", "walk", "request", "host_product", "calls", "explanation", "api", "views",
     "products", "contraction", "array", "array_api", "packing", "matrix_*", "self_check", "tune.*",
     "bench_*", "bench", "experiment", "demo", "walkthrough*", "cli.*", "tune.__main__", "__main__",
 ]  # fmt: skip

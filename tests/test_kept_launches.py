@@ -1,0 +1,160 @@
+"""A prepared product of the same pyopencl arrays is one launch; anything else is described anew."""
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+import pytest
+
+from clmatmul import MatMul
+from clmatmul import device as devices
+from clmatmul.kept_launches import KeptLaunches
+
+
+@pytest.fixture
+def queue(device):
+    return cl.CommandQueue(device.context, device.cl_device)
+
+
+def prepared(queue, rng, m=20, n=30, k=40, **keywords):
+    a = cl_array.to_device(queue, rng.standard_normal((m, k)).astype(np.float32))
+    b = cl_array.to_device(queue, rng.standard_normal((k, n)).astype(np.float32))
+    out = cl_array.zeros(queue, (m, n), np.float32)
+    return MatMul(a, b, out, **keywords), a, b, out
+
+
+def right(a, b, out):
+    expected = a.get().astype(np.float64) @ b.get().astype(np.float64)
+    return np.allclose(out.get(), expected, rtol=1e-4, atol=1e-4)
+
+
+def launches_of(monkeypatch):
+    """Counts of kept launches and of launches with arguments to set."""
+    counts = {"kept": 0, "described": 0}
+    enqueue, launch = devices.Device.enqueue, devices.Device.launch
+
+    def counted_enqueue(self, *arguments):
+        counts["kept"] += 1
+        return enqueue(self, *arguments)
+
+    def counted_launch(self, *arguments):
+        counts["described"] += 1
+        return launch(self, *arguments)
+
+    monkeypatch.setattr(devices.Device, "enqueue", counted_enqueue)
+    monkeypatch.setattr(devices.Device, "launch", counted_launch)
+    return counts
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        None,
+        "register_blocked(splits=4, tile_k=8, slices=2, unroll=4)",  # two launches, a workspace
+    ],
+)
+def test_the_third_call_only_launches(queue, rng, monkeypatch, config):
+    plan, a, b, out = prepared(queue, rng, config=config)
+    for _ in range(2):
+        assert plan(a, b, out) is out
+    counts = launches_of(monkeypatch)
+    for i in range(3):
+        a.set(np.full(a.shape, i + 1, np.float32))
+        out.fill(0)
+        assert plan(a, b, out) is out
+        assert right(a, b, out)
+    each = 1 if config is None else 2
+    assert counts == {"kept": 3 * each, "described": 0}
+
+
+def test_other_arrays_are_described(queue, rng, monkeypatch):
+    plan, a, b, out = prepared(queue, rng)
+    for _ in range(3):
+        plan(a, b, out)
+    counts = launches_of(monkeypatch)
+    other = cl_array.to_device(queue, rng.standard_normal(a.shape).astype(np.float32))
+    plan(other, b, out)
+    assert right(other, b, out) and counts["kept"] == 0
+    plan(a, b, out)
+    assert right(a, b, out) and counts["kept"] == 1
+
+
+def test_an_array_with_new_memory_is_described(queue, rng, monkeypatch):
+    plan, a, b, out = prepared(queue, rng)
+    for _ in range(3):
+        plan(a, b, out)
+    counts = launches_of(monkeypatch)
+    fresh = cl_array.to_device(queue, rng.standard_normal(a.shape).astype(np.float32))
+    a.base_data = fresh.base_data
+    plan(a, b, out)
+    assert right(fresh, b, out) and counts["kept"] == 0
+
+
+def test_events_are_waited_for_and_handed_on(queue, rng):
+    plan, a, b, out = prepared(queue, rng)
+    for _ in range(3):
+        plan(a, b, out)
+    start = cl.UserEvent(queue.context)
+    a.add_event(start)
+    plan(a, b, out)
+    assert all(x.events == out.events and len(x.events) == 1 for x in (a, b))
+    assert not devices.is_complete(out.events[0])
+    start.set_status(cl.command_execution_status.COMPLETE)
+    assert right(a, b, out)
+
+
+def test_arrays_are_not_kept_alive(queue, rng):
+    plan, a, b, out = prepared(queue, rng)
+    for _ in range(3):
+        plan(a, b, out)
+    queue.finish()
+    assert len(plan._kept._kept) == 1
+    gone = weakref.ref(a)
+    del a
+    for _ in range(5):  # launches hold their arrays until a few later ones look
+        other = cl_array.to_device(queue, np.ones((20, 40), np.float32))
+        plan(other, b, out)
+        queue.finish()
+    gc.collect()
+    assert gone() is None
+    assert len(plan._kept._kept) == 0
+
+
+def test_few_are_kept(queue, rng):
+    plan, a, b, _ = prepared(queue, rng)
+    outs = [cl_array.zeros(queue, (20, 30), np.float32) for _ in range(20)]
+    for out in outs:
+        for _ in range(2):
+            plan(a, b, out)
+    assert 0 < len(plan._kept._kept) <= 8
+    for out in outs:
+        plan(a, b, out)
+        assert right(a, b, out)
+
+
+def test_threads(queue, rng):
+    plan, a, b, _ = prepared(queue, rng)
+    faults = []
+
+    def work():
+        out = cl_array.zeros(queue, (20, 30), np.float32)
+        for _ in range(20):
+            plan(a, b, out)
+        if not right(a, b, out):
+            faults.append("wrong")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+
+
+def test_only_products_of_device_arrays_are_kept(rng):
+    a = rng.standard_normal((4, 5)).astype(np.float32)
+    assert MatMul(a, a.T)._kept is None
+    assert KeptLaunches(None).again(a, a, a) is False
