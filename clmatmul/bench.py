@@ -1,4 +1,4 @@
-"""bench: products timed against NumPy or CLBlast, in one process, in turn, all results checked.
+"""bench: products timed beside NumPy, CLBlast or torch, in one process, all results checked.
 
 Four contestants an entry: our kernels alone (launches on buffers in the device's memory, waited
 for), a prepared `MatMul` on arrays in the device's memory, the same with NumPy arrays in and out,
@@ -7,7 +7,7 @@ in reversed order every other round, with a pause before each so that threads of
 idle. Speed drifts on every machine; ratios of neighbours in time do not.
 """
 
-from clmatmul import bench_clblast
+from clmatmul import bench_clblast, bench_torch
 from clmatmul import device as devices
 from clmatmul.bench_contestants import Product, race
 from clmatmul.bench_results import Bench, Figures, Ratio, Row
@@ -15,7 +15,7 @@ from clmatmul.bench_suites import left_out
 from clmatmul.errors import ArgumentError, VerificationError
 from clmatmul.selection import resolve
 
-BASELINES = ("numpy", "clblast")
+BASELINES = ("numpy", "clblast", "torch")
 ROUNDS = 11
 SECONDS = 10.0
 
@@ -24,7 +24,7 @@ def bench(entries, *, baseline="numpy", library=None, rounds=ROUNDS, seconds=SEC
           told=lambda row: None, begun=lambda entry: None):  # fmt: skip
     """Time products against a baseline.
 
-    entries: of `bench_suites`. baseline: 'numpy' or 'clblast'; an entry that names a dtype of its
+    entries: of `bench_suites`. baseline: one of BASELINES; an entry that names a dtype of its
     own to be compared with keeps that. library: CLBlast's file, where the system does not find it.
     rounds: turns of each contestant. seconds: of an entry; no more rounds are begun then, once
     there are three. begun: told each Entry when it begins; told: each Row when it is done.
@@ -38,53 +38,55 @@ def bench(entries, *, baseline="numpy", library=None, rounds=ROUNDS, seconds=SEC
         raise ArgumentError(f"seconds={seconds} must be more than 0")
     if baseline not in BASELINES:
         raise ArgumentError(f"baseline={baseline!r} is none of {', '.join(BASELINES)}")
-    clblast = bench_clblast.load(library) if baseline == "clblast" else None
+    peer = {"numpy": None, "clblast": bench_clblast, "torch": bench_torch}[baseline]
+    loaded = bench_clblast.load(library) if peer is bench_clblast else peer and peer.load()
     opened = resolve(device)
+    versions = devices.versions()
+    if baseline == "torch":
+        versions["torch"] = loaded.__version__
     rows, missed, interrupted = [], [], False
     try:
         for entry in entries:
             reason = left_out(entry, opened.profile)
-            if reason is None and clblast is not None and entry.against is None:
-                reason = bench_clblast.unsupported(entry)
+            if reason is None and peer is not None and entry.against is None:
+                reason = peer.unsupported(entry)
             if reason is not None:
                 missed.append((entry, reason))
                 continue
             begun(entry)
-            rows.append(_row(opened, entry, clblast, rounds, seconds))
+            rows.append(_row(opened, entry, baseline, loaded, rounds, seconds))
             told(rows[-1])
     except KeyboardInterrupt:
         interrupted = True
     return Bench(
-        opened.profile, devices.versions(), baseline, rounds, tuple(rows), tuple(missed),
-        interrupted,
+        opened.profile, versions, baseline, rounds, tuple(rows), tuple(missed), interrupted,
     )  # fmt: skip
 
 
-def _row(device, entry, clblast, rounds, seconds):
+def _row(device, entry, baseline, loaded, rounds, seconds):
     product = Product(device, entry)
     ours = (product.launches(), product.device_arrays(), product.host_arrays())
     if entry.against:
-        baseline = product.own()
-    elif clblast is not None:
-        baseline = product.clblast(clblast)
+        peer = product.own()
+    elif baseline == "numpy":
+        peer = product.numpy()
     else:
-        baseline = product.numpy()
-    race((baseline, *ours), rounds, seconds)
+        peer = getattr(product, baseline)(loaded)
+    race((peer, *ours), rounds, seconds)
     for contestant in ours:
         if contestant.fault:
             raise VerificationError(
                 f"{product.config}, {entry.name}, {contestant.name}: {contestant.fault}"
             )
-    compared = ours if baseline.name == "numpy" else ours[:-1]
+    compared = ours if peer.name == "numpy" else ours[:-1]
     return Row(
         entry=entry,
-        baseline=baseline.name,
+        baseline=peer.name,
         config=str(product.config),
         origin=product.plan.choice.origin,
         flops=product.plan.problem.flops,
-        times={x.name: Figures.of(x.turns) for x in ours}
-        | {"baseline": Figures.of(baseline.turns)},
-        ratios={x.name: Ratio.of(x.turns, baseline.turns) for x in compared},
+        times={x.name: Figures.of(x.turns) for x in ours} | {"baseline": Figures.of(peer.turns)},
+        ratios={x.name: Ratio.of(x.turns, peer.turns) for x in compared},
         error_ratio=max(product.error_ratio, *(x.worst for x in ours)),
-        baseline_fault=baseline.fault,
+        baseline_fault=peer.fault,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from clmatmul import bench_clblast, cases
+from clmatmul import bench_clblast, bench_torch, cases
 from clmatmul import device as devices
 from clmatmul.api import MatMul
 from clmatmul.element_types import numpy_dtype, product_type
@@ -228,6 +228,11 @@ class Product:
             self.queue.finish()
 
         return self._on_device("clblast", call)
+
+    def torch(self, library):
+        """torch's product of the same values on its own device, waited for."""
+        theirs = bench_torch.TorchProduct(library, self.a.host, self.b.host, self.out.host)
+        return Contestant("torch", theirs.call, theirs.result, self.judge, theirs.reset)
 
     def own(self):
         """Ourselves at another dtype, on the device: the baseline of an entry that names one."""

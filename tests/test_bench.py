@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from processes import environment
 
 import clmatmul
 from clmatmul import bench as benching
-from clmatmul import bench_clblast, bench_contestants, walk
+from clmatmul import bench_clblast, bench_contestants, bench_torch, walk
 from clmatmul.bench import bench
 from clmatmul.bench_contestants import Contestant, Product, race, timed_calls
 from clmatmul.bench_results import OURS
@@ -216,7 +217,7 @@ def test_a_wrong_baseline_is_told(device, monkeypatch):
     [
         ({"rounds": 0}, "rounds=0 must be at least 1"),
         ({"seconds": 0}, "more than 0"),
-        ({"baseline": "mkl"}, "none of numpy, clblast"),
+        ({"baseline": "mkl"}, "none of numpy, clblast, torch"),
     ],
 )
 def test_arguments_are_checked(device, keywords, words):
@@ -490,3 +491,73 @@ def test_mistakes(arguments, words, capsys):
     captured = capsys.readouterr()
     assert captured.out == "" and words in captured.err
     assert len(captured.err.splitlines()) == 1
+
+
+# ---- torch ----------------------------------------------------------------------------------
+
+
+class FakeTensor:
+    """An array with the few methods of torch's that are used."""
+
+    def __init__(self, array):
+        self.array = np.array(array, order="K")
+
+    def to(self, where):
+        assert where == "cpu"
+        return self
+
+    def cpu(self):
+        return self
+
+    def fill_(self, value):
+        self.array.fill(value)
+
+    def numpy(self):
+        return self.array
+
+
+class FakeTorch:
+    """torch as far as a product needs it; off: what is added to every element."""
+
+    __version__ = "0.fake"
+
+    def __init__(self, off=0):
+        self.off = off
+        self.cuda = SimpleNamespace(is_available=lambda: False)
+        self.backends = SimpleNamespace(cuda=SimpleNamespace(matmul=SimpleNamespace()))
+        self.from_numpy = FakeTensor
+
+    def matmul(self, a, b, out):
+        np.matmul(a.array, b.array, out=out.array)
+        out.array += self.off
+
+
+@pytest.mark.parametrize("off, fault", [(0, None), (7, "error is")])
+def test_torch_is_the_baseline(device, monkeypatch, off, fault):
+    monkeypatch.setattr(bench_torch.importlib, "import_module", lambda name: FakeTorch(off))
+    entries = [Entry(12, 13, 14, layout="NT", out_order="F"), Entry(8, 8, 8, "int16"),
+               Entry(5, 6, 7, "float64", batch=(2,))]  # fmt: skip
+    found = bench(entries, rounds=2, baseline="torch", device=device)
+    assert [x.baseline for x in found.rows] == ["torch"] * 2
+    assert found.versions["torch"] == "0.fake"
+    assert list(found.rows[0].ratios) == ["launches", "device"]
+    for row in found.rows:
+        assert row.baseline_fault is None if fault is None else fault in row.baseline_fault
+    assert found.left_out[0][1] == "torch has no fast product of int16"
+
+
+def test_torch_is_missing(monkeypatch):
+    def missing(name):
+        raise ImportError("No module named 'torch'")
+
+    monkeypatch.setattr(bench_torch.importlib, "import_module", missing)
+    with pytest.raises(ArgumentError, match="not installed here.*pip install torch"):
+        bench([Entry(2, 2, 2)], baseline="torch")
+
+
+@pytest.mark.parametrize(
+    "entry, words",
+    [(Entry(2, 2, 2, "bfloat16"), "rounds"), (Entry(2, 2, 2, accumulate="float64"), "itself")],
+)
+def test_what_torch_does_not_have(entry, words):
+    assert words in bench_torch.unsupported(entry)

@@ -1,4 +1,4 @@
-"""`clmatmul bench`: products timed against NumPy or CLBlast, in turn, every result checked."""
+"""`clmatmul bench`: products timed against NumPy, CLBlast or torch, in turn, every result checked."""
 
 import argparse
 
