@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from clmatmul import call_log
 from clmatmul import device as devices
 from clmatmul.arrangement import arrange
 from clmatmul.choose import check_device
@@ -75,6 +76,7 @@ class PreparedCall:
             event, keep = self.route.executable(
                 self.memory.queue, operands, self.scalars, self.wait_for, workspace, prepared=parts
             )
+            call_log.launched(self.route.executable, event)
             result = self.memory.finish(event, self.bound)
             del keep
             return result if self.out is not None else _face(result, self.vector_product)
@@ -82,6 +84,7 @@ class PreparedCall:
             self.memory.queue, operands, self.scalars, [*self.memory.wait_for, *self.wait_for],
             workspace, self.memory.allocate, prepared=parts,
         )  # fmt: skip
+        call_log.launched(self.route.executable, event)
         self.memory.finish(event, (keep, self.bound))
         if self.out is not None and self.out is not self.target:
             return _copy_on_device(self.target, self.out, self.memory.queue)

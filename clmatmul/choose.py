@@ -1,10 +1,12 @@
 """choose: which configurations to try for a problem on a device, best first.
 
 Order of origin: forced (the caller's own), tuned (a user's record of exactly this problem),
-shipped (the package's record of it), nearest (a record of a similar size), heuristic, safe. The
+shipped (the package's record of it), nearest (a record of a similar size, or of a related device),
+heuristic, safe. The
 last is always the naive kernel with one work-item a group, which works within any limits.
 """
 
+import json
 from dataclasses import dataclass
 
 from clmatmul.config import TileConfig
@@ -85,8 +87,16 @@ def _recorded(problem, profile, database):
     near = database.nearest(problem)
     if near is not None and (exact is None or near[1] is not exact[1]):
         _, record, _ = near
-        size = "×".join(map(str, record.size[1:]))
-        yield from _if_valid(record.config, "nearest", f"from {size}", problem, profile)
+        yield from _if_valid(record.config, "nearest", f"from {_text(record)}", problem, profile)
+    record = database.hint(problem)
+    if record is not None:
+        name = json.loads(record.device).get("name")
+        note = f"from {_text(record)} on {name}, another driver or device"
+        yield from _if_valid(record.config, "nearest", note, problem, profile)
+
+
+def _text(record):
+    return "×".join(map(str, record.size[1:]))
 
 
 def _stale(record):

@@ -225,6 +225,21 @@ def _sync_folder(folder):
             os.close(handle)
 
 
+def drop_best(path, record):
+    """Take a record out of a file of best records, because it does not work any more.
+
+    DatabaseError if the file cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(f"{path}.lock", timeout=_LOCK_SECONDS):
+            kept = [x for x in read_records(path) if x != record]
+            replace_file(path, "".join(x.to_json() + "\n" for x in kept).encode())
+    except (OSError, Timeout) as error:
+        raise DatabaseError(f"tuning database {path} cannot be written: {error}") from None
+
+
 def device_slug(device_key):
     """A file name for a device key: readable words and a digest."""
     values = json.loads(device_key)
@@ -236,10 +251,12 @@ class TuningDatabase:
     """Best records of one device: the user's, laid over those shipped with the package.
 
     `lookup` gives the record of exactly this problem, `nearest` that of a similar one. Records
-    made from other kernel texts (another digest) are hints and never exact.
+    made from other kernel texts (another digest) are hints and never exact. hints: (kinship,
+    record) of related devices, such as this one under another driver; see `kinship`.
     """
 
-    def __init__(self, user=(), shipped=()):
+    def __init__(self, user=(), shipped=(), hints=()):
+        self._hints = [(kin, x) for kin, x in hints if x.status == "ok"]
         self._origins = {}
         for origin, records in (("shipped", shipped), ("tuned", user)):
             for record in records:
@@ -276,6 +293,28 @@ class TuningDatabase:
                 if distance <= limit and (best is None or distance < best[2]):
                     best = (origin, record, distance)
         return best
+
+    def hint(self, problem, limit=1.0):
+        """The record of the most closely related device, then of the closest size, or None."""
+        kind, size = problem.kind.key, _size(problem)
+        near = [
+            (kin, _distance(x.size, size), i)
+            for i, (kin, x) in enumerate(self._hints)
+            if x.kind == kind and _distance(x.size, size) <= limit
+        ]
+        return self._hints[min(near)[2]][1] if near else None
+
+
+def kinship(one, other):
+    """How closely two device keys are related: 0 the same, 1 the same device under another driver
+    or with other limits, 2 another device of this vendor and platform, None for strangers."""
+    if one == other:
+        return 0
+    first, second = json.loads(one), json.loads(other)
+    for kin, names in ((1, ("platform_name", "vendor", "name")), (2, ("platform_name", "vendor"))):
+        if all(first.get(x) == second.get(x) is not None for x in names):
+            return kin
+    return None
 
 
 def _time(record):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clmatmul import call_log
 from clmatmul import device as devices
 from clmatmul.operands import hand_on, meet, pending, span
 from clmatmul.problem import MAX_ALIGNMENT
@@ -119,6 +120,7 @@ def follow(recipe, a, b, out=None):
         offsets.reverse()
     operands = {"a": (first, offsets[0]), "b": (second, offsets[1]), "out": (buffers[2], 0)}
     event, keep = recipe.executable(queue, operands, recipe.scalars)
+    call_log.launched(recipe.executable, event)
     device.synchronize_host(queue, buffers[2], target.nbytes, [event])
     del keep
     return target[()] if recipe.is_scalar and out is None else target
@@ -155,6 +157,7 @@ def follow_on_device(recipe, a, b, out=None):
     event, keep = recipe.executable(
         queue, operands, recipe.scalars, pending(arrays), None, allocate
     )
+    call_log.launched(recipe.executable, event)
     hand_on(event, arrays, keep)
     return target
 

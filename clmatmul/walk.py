@@ -4,6 +4,7 @@ A choice that does not build, exceeds the built kernel's own limits or fails its
 is reported once, remembered, and the next one serves. Executables are kept in a bounded cache.
 """
 
+import glob
 import logging
 import os
 import threading
@@ -15,9 +16,15 @@ from pathlib import Path
 
 import platformdirs
 
-from clmatmul import probes, repeats
+from clmatmul import first_tuning, probes, repeats
 from clmatmul.choose import Choice, choose
-from clmatmul.database import TuningDatabase, device_slug, read_records
+from clmatmul.database import (
+    TuningDatabase,
+    device_slug,
+    drop_best,
+    kinship,
+    read_records,
+)
 from clmatmul.errors import (
     BuildError,
     ConfigError,
@@ -78,6 +85,8 @@ def _walk(device, problem, forced, memory_limit, packed):
     passed_over = []
     probes.learn(device, problem)
     choices = choose(problem, device.profile, database, forced)
+    if forced is None and first_tuning.mode() == "auto" and choices[0].origin != "tuned":
+        choices = _tuned_now(device, problem, choices)
     if packed and problem.m * problem.n * problem.k >= _WORTH_PANELS:
         choices = sorted(choices, key=lambda x: not _has_panels(x, problem, device, packed))
     for choice in choices:
@@ -95,12 +104,35 @@ def _walk(device, problem, forced, memory_limit, packed):
                 if forced is not None:
                     raise
                 reason = str(error).splitlines()[0]
+                if isinstance(error, (BuildError, VerificationError)):
+                    _drop(device.profile.key, problem, choice)
                 if not isinstance(error, ConfigError):
                     _failed[failure_key] = reason
                     _log.warning("%s is passed over: %s", choice.config, reason)
         passed_over.append((choice, reason))
     reasons = "\n".join(f"  {choice}: {reason}" for choice, reason in passed_over)
     raise LaunchError(f"no kernel could serve {problem} on {device.profile.title}:\n{reasons}")
+
+
+def _tuned_now(device, problem, choices):
+    """The choices after the first call of this size was tuned; the same if that failed."""
+    key = device.profile.key
+    journal = tuning_folder() / "journals" / f"{device_slug(key)}.first-calls.{os.getpid()}.jsonl"
+    if first_tuning.tune_first_use(device, problem, choices, journal, best_file(key)) is None:
+        return choices
+    _recorded.cache_clear()
+    return choose(problem, device.profile, database_of(key))
+
+
+def _drop(device_key, problem, choice):
+    """A user's record that does not work any more is taken out, where that can be done."""
+    found = database_of(device_key).lookup(problem)
+    if choice.origin != "tuned" or found is None or found[1].config != choice.config:
+        return
+    try:
+        drop_best(best_file(device_key), found[1])
+    except DatabaseError as error:
+        _log.info("%s", error)
 
 
 def _has_panels(choice, problem, device, packed):
@@ -124,7 +156,7 @@ def forget():
     with _lock:
         _routes.clear()
         _failed.clear()
-        database_of.cache_clear()
+        _recorded.cache_clear()
     repeats.forget()
 
 
@@ -139,16 +171,37 @@ def best_file(device_key, database=None):
     return tuning_folder(database) / f"{device_slug(device_key)}.best.jsonl"
 
 
-@cache
 def database_of(device_key):
-    """The TuningDatabase of a device, read once a process; an unreadable file is reported."""
+    """The TuningDatabase of a device, read once a process; empty under CLMATMUL_TUNE=off.
+
+    A file that cannot be read is reported.
+    """
+    return TuningDatabase() if first_tuning.mode() == "off" else _recorded(device_key)
+
+
+@cache
+def _recorded(device_key):
     try:
         user = read_records(best_file(device_key))
     except DatabaseError as error:
         _log.warning("%s; untuned choices are used", error)
         user = []
     user = [record for record in user if record.device == device_key]
-    return TuningDatabase(user, shipped_records(device_key))
+    return TuningDatabase(user, shipped_records(device_key), _hints(device_key))
+
+
+def _hints(device_key):
+    """(kinship, record) of related devices: the user's under another driver, and shipped ones."""
+    found = list(_shipped())
+    folder = tuning_folder()
+    name = device_slug(device_key).rpartition("-")[0]
+    try:
+        for file in sorted(folder.glob(f"{glob.escape(name)}-*.best.jsonl")):
+            found += read_records(file)
+    except (DatabaseError, OSError) as error:
+        _log.info("%s", error)
+    kin = [(kinship(device_key, x.device), x) for x in found]
+    return [(k, x) for k, x in kin if k]
 
 
 def shipped_records(device_key):

@@ -12,12 +12,12 @@ import clmatmul
 PACKAGE = Path(clmatmul.__file__).parent
 ORDER = [
     "errors", "element_types", "precision", "array_view", "expression", "epilogue", "problem",
-    "arrangement",
-    "device_profile", "config", "templates",
+    "problem_json", "arrangement", "device_profile", "config", "templates",
     "variants", "space", "database", "choose", "plan", "reference", "cases", "probe_records",
     "worker_threads", "device", "selection", "program_cache", "executable", "measure", "trial",
     "probes", "transfers", "staging", "containers", "operands",
-    "packed", "repeats", "kept_launches", "walk", "request", "host_product", "calls", "explanation", "api", "views",
+    "packed", "call_log", "repeats", "kept_launches", "first_tuning", "walk", "request",
+    "host_product", "calls", "explanation", "api", "views",
     "products", "contraction", "array", "array_api", "packing", "matrix_*", "self_check", "tune.*",
     "bench_*", "bench", "experiment", "demo", "walkthrough*", "cli.*", "tune.__main__", "__main__",
 ]  # fmt: skip

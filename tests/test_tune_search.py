@@ -19,13 +19,13 @@ from clmatmul.errors import ArgumentError, DatabaseError, DeviceError, Unsupport
 from clmatmul.explanation import plain_problem
 from clmatmul.measure import Measurement
 from clmatmul.problem import ArrayView, Problem
+from clmatmul.problem_json import problem_from_dict, problem_to_dict
 from clmatmul.space import SearchSpace, parse_within
 from clmatmul.trial import Trial
 from clmatmul.tune import host_time, tune, tuner
 from clmatmul.tune.budget import Budget
 from clmatmul.tune.host_time import numpy_time_ns
 from clmatmul.tune.landscape import Landscape, Replayed, simulate
-from clmatmul.tune.messages import problem_from_dict, problem_to_dict
 from clmatmul.tune.progress import PlainProgress
 from clmatmul.tune.strategies import STRATEGIES
 from clmatmul.tune.trials import DeviceLost

@@ -7,7 +7,7 @@ import json
 
 from clmatmul.device_profile import DeviceProfile
 from clmatmul.errors import ClmatmulError, DeviceError
-from clmatmul.tune.messages import problem_to_dict
+from clmatmul.problem_json import problem_to_dict
 from clmatmul.tune.supervisor import LIMITS, Worker, WorkerFailure
 
 _REQUESTS_PER_WORKER = 200  # drivers leak

@@ -5,35 +5,7 @@ something begins that has a time limit of its own; the last line is {"reply": â€
 kind, "message": text} for an error of this package.
 """
 
-from dataclasses import asdict, fields
-
 from clmatmul import errors
-from clmatmul.problem import EPILOGUE_OPERANDS, EpilogueSpec, Operand, Problem
-
-
-def problem_to_dict(problem):
-    """A Problem as JSON can hold it."""
-    return asdict(problem)
-
-
-def problem_from_dict(values):
-    """The inverse of problem_to_dict."""
-
-    def operand(x):
-        return None if x is None else Operand(**{**x, "batch_strides": tuple(x["batch_strides"])})
-
-    epilogue = values["epilogue"]
-    fused = {name: operand(epilogue[name]) for name in (*EPILOGUE_OPERANDS, "aux")}
-    plain = {f.name: values[f.name] for f in fields(Problem)}
-    plain.update({name: operand(values[name]) for name in ("a", "b", "out", "c")})
-    plain["batch"] = tuple(values["batch"])
-    plain["epilogue"] = EpilogueSpec(
-        activation=epilogue["activation"],
-        expression=epilogue["expression"],
-        extras=tuple((name, operand(x)) for name, x in epilogue["extras"]),
-        **fused,
-    )
-    return Problem(**plain)
 
 
 def error_to_dict(error):

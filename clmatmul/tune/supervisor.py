@@ -145,7 +145,9 @@ def _environment(programs):
     own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
     if programs is not None:
         own["CLMATMUL_CACHE_DIR"] = str(programs)
-    return {**os.environ, **own}
+    # A worker's products are none of the application's.
+    inherited = {k: v for k, v in os.environ.items() if k != "CLMATMUL_RECORD"}
+    return {**inherited, **own}
 
 
 def _own_session():

@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from clmatmul.config import TileConfig
 from clmatmul.device_profile import DeviceProfile
 from clmatmul.errors import DeviceError
+from clmatmul.problem_json import problem_to_dict
 from clmatmul.space import program_of
 from clmatmul.trial import Trial
 from clmatmul.tune.lanes import DeviceLost, Lane
-from clmatmul.tune.messages import problem_to_dict
 from clmatmul.tune.supervisor import LIMITS, WorkerFailure
 
 __all__ = ["DeviceLost", "Trials"]

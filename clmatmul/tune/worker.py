@@ -18,9 +18,10 @@ from clmatmul.errors import ClmatmulError, DeviceError
 from clmatmul.executable import build
 from clmatmul.measure import interleave, timed_run
 from clmatmul.plan import make_plan
+from clmatmul.problem_json import problem_from_dict
 from clmatmul.selection import resolve
 from clmatmul.trial import Trial, Workload, check_config, fault_in_proof, is_sane, try_config
-from clmatmul.tune.messages import error_to_dict, problem_from_dict
+from clmatmul.tune.messages import error_to_dict
 
 
 class Session:
