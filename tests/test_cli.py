@@ -298,7 +298,7 @@ def test_explain(run):
     assert "__kernel" in run("explain", 2, 2, 2, "--source")[1]
 
 
-def test_selfcheck(run, monkeypatch):
+def test_selfcheck(run, monkeypatch, tmp_path):
     class Report:
         ok = False
 
@@ -321,6 +321,12 @@ def test_selfcheck(run, monkeypatch):
     monkeypatch.setattr(Report, "ok", True)
     assert run("selfcheck")[0] == 0
     assert devices == ["cpu", None, None]
+    file = tmp_path / "report.json"
+    code, out, _ = run("selfcheck", "--json", str(file))
+    assert code == 0 and "one kernel is wrong" in out and str(file) in out
+    assert json.loads(file.read_text())["ok"] is True
+    code, _, err = run("selfcheck", "--json", str(tmp_path / "no" / "report.json"))
+    assert code == 2 and "cannot be written" in err
 
 
 # ---- the shape of output --------------------------------------------------------------------

@@ -66,7 +66,7 @@ COMMANDS = (
     Command("scale", "clmatmul.cli.scale", "multiply a matrix by a number"),
     Command("explain", "clmatmul.cli.explain", "how a product is computed here"),
     Command("walkthrough", "clmatmul.cli.walkthrough", "the lesson: naive, tiled, tuned"),
-    Command("selfcheck", "clmatmul.cli.selfcheck", "check the kernels on a device"),
+    Command("selfcheck", "clmatmul.cli.selfcheck", "check the kernels on a device", True),
     Command("demo", "clmatmul.cli.demo", "real data, checked, tuned and timed"),
     Command("bench", "clmatmul.cli.bench", "time products against other libraries", True),
     Command("tune", "clmatmul.cli.tune", "find the best kernel for your sizes"),
