@@ -73,6 +73,7 @@ def derive(config, kind, profile):
         # an estimate in 32-bit registers: sums, what was read, addresses
         registers=(sums + held) * words + 24,
         reduce_items=REDUCE_ITEMS,
+        reduce_teams=teams_that_reduce(profile),
     )
 
 
@@ -109,7 +110,7 @@ def launches(config, derived, problem, profile):
         dict(entry="line_dot_part",
              args=("a", "b", "partial", *common, "per_split", "partial_rows", "partial_cols"),
              **geometry),
-        reduce_launch(problem, splits, problem.m, problem.n),
+        reduce_launch(problem, derived, splits, problem.m, problem.n),
     ]
 
 
@@ -125,20 +126,27 @@ def propose(problem, profile):
     long_operand = kind.a if long_a else kind.b
     if long_operand.order != ("row" if long_a else "column"):
         return
+    # So must the other: else each of its lines costs a read for every term.
+    short_operand = kind.b if long_a else kind.a
+    if min(m, n) > 1 and short_operand.order != ("column" if long_a else "row"):
+        return
     few = min(x for x in (1, 2, 4, 8) if x >= min(m, n))
     size = STORAGE_BYTES.get(long_operand.dtype, 2)
-    width = max(min(16 // size, 8), 1) if unit_of(long_operand, 2) == 2 else 1
-    lines = 4 if max(m, n) * problem.batch_count >= 64 * profile.compute_units else 1
-    lines = min(lines, max(32 * 4 // max(kind.compute_itemsize * few * 2, 1), 1))
+    # 32 bytes of each line are on their way to a work-item at a time; 16 where there are many.
+    width = min(4 if size > 2 else 8, max(32 // size, 1)) if unit_of(long_operand, 2) == 2 else 1
+    unroll = 2 if width * size <= 16 and few <= 2 else 1
+    most = min(256 if few <= 4 else 128, profile.max_work_group_size)
+    if profile.local_mem_bytes > 65536:  # see register_blocked: registers are few there
+        few, width = min(few, 4), max(min(width, 16 // size), 1)
     lanes = 32
-    while 2 * lanes * width <= problem.k // 8 and lanes < 256 and lines == 1:
+    while 2 * lanes * width <= problem.k // 4 and 2 * lanes <= most:
         lanes *= 2
     values = dict(
-        micro_m=lines if long_a else few, micro_n=few if long_a else lines, lanes=lanes,
-        teams=max(256 // lanes, 1) if max(m, n) > 8 else 1, vector_width=width,
-        unroll=2 if width * size >= 16 and few <= 2 else 1,
+        micro_m=1 if long_a else few, micro_n=few if long_a else 1, lanes=lanes,
+        teams=max(min(256, profile.max_work_group_size) // lanes, 1) if max(m, n) > 8 else 1,
+        vector_width=width, unroll=unroll,
     )
-    teams = problem.batch_count * ceil_div(max(m, n), lines)
+    teams = problem.batch_count * max(m, n)
     splits = 1
     while (
         teams * splits * lanes < 512 * profile.compute_units and splits < 128
@@ -186,7 +194,7 @@ ${store.functions()}
 % endif
 
 % if entry == "reduce":
-__kernel __attribute__((reqd_work_group_size(${reduce_items}, 1, 1)))
+__kernel __attribute__((reqd_work_group_size(${reduce_items * reduce_teams}, 1, 1)))
 void ${entry}(${parameters}) {
 ${split.reduce()}\
 }

@@ -84,6 +84,7 @@ def derive(config, kind, profile):
         # an estimate in 32-bit registers: sums, what was read, addresses
         registers=(few * width + width * config.unroll + few) * words + 24,
         reduce_items=REDUCE_ITEMS,
+        reduce_teams=teams_that_reduce(profile),
     )
 
 
@@ -117,7 +118,7 @@ def launches(config, derived, problem, profile):
         dict(entry="line_sweep_part",
              args=("a", "b", "partial", *common, "per_split", "partial_rows", "partial_cols"),
              **geometry),
-        reduce_launch(problem, splits, problem.m, problem.n),
+        reduce_launch(problem, derived, splits, problem.m, problem.n),
     ]
 
 
@@ -134,25 +135,34 @@ def propose(problem, profile):
     words = max(problem.kind.compute_itemsize // 4, 1)
     units = profile.compute_units
     few = min(few, 16 // words) if words > 1 else few
-    width = max(min(4 if few > 1 else 2, 4 // words, 64 // (few * words)), 1)
-    while width > 1 and length < 32 * width:
-        width //= 2
-    most = min(profile.max_work_group_size, 512 if few == 1 else 256)
-    slices = max(most // 32, 1)
-    tile_k = 32 if few <= 4 else 16
-    values = dict(large=large, few=few, vector_width=width, lanes=32, slices=slices,
-                  tile_k=tile_k, unroll=8 if few <= 8 else 4)
-    groups = ceil_div(length, 32 * width) * ceil_div(lines, few) * problem.batch_count
+    width = 2 if words == 2 or few >= 8 else 1 if words > 2 else 4
+    unroll = 8
+    if profile.local_mem_bytes > 65536:  # see register_blocked: registers are few there
+        few = min(few, 16 // words)
+        width = max(min(width, 16 // (few * words)), 1)
+        unroll = max(8 // (width * words), 1)
+    # One row: many neighbours, whose loads fill the memory's queue. Several: more terms at once.
+    items = min(profile.max_work_group_size, 256)
+    lanes = min(128, items) if few == 1 and words == 1 else 32
+    while lanes * width > length and (lanes > 32 or width > 1):
+        lanes, width = (lanes // 2, width) if lanes > 32 else (lanes, width // 2)
+    slices = max(items // lanes, 1)
+    tile_k = 64 if lanes > 32 else 32
+    values = dict(large=large, few=few, vector_width=width, lanes=lanes, slices=slices,
+                  tile_k=tile_k, unroll=unroll)
+    groups = ceil_div(length, lanes * width) * ceil_div(lines, few) * problem.batch_count
+    busy = 3.5 if few == 1 else 1.9  # work-groups that share a compute unit
     splits = 1
     while (
-        groups * splits * slices < 12 * units and splits < 128
-        and problem.k >= 2 * splits * slices * tile_k
+        groups * splits < busy * units and splits < 128
+        and problem.k >= splits * slices * tile_k
     ):
         splits *= 2
     bytes_moved = problem.minimum_bytes * ceil_div(lines, few)
     useful = lines / (ceil_div(lines, few) * few)
-    rank = rank_of(problem, profile, 10 * useful, bytes_moved, splits)
-    rank *= min(groups * splits * slices / (8 * units), 1)
+    speed = 10 if few <= 4 else 6 if few <= 8 else 4.5
+    rank = rank_of(problem, profile, speed * useful, bytes_moved, splits)
+    rank *= min(groups * splits / (busy * units), 1)
     yield rank, dict(values, splits=splits), "lines of the larger operand, read once"
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
@@ -196,7 +206,7 @@ ${store.functions()}
 % endif
 
 % if entry == "reduce":
-__kernel __attribute__((reqd_work_group_size(${reduce_items}, 1, 1)))
+__kernel __attribute__((reqd_work_group_size(${reduce_items * reduce_teams}, 1, 1)))
 void ${entry}(${parameters}) {
 ${split.reduce()}\
 }

@@ -36,7 +36,7 @@ RUNTIME_PARAMETERS = {
     # the same time share tiles of B in the cache, and of A.
     "group_rows": (1, 8),
     # Into how many parts k is split, each summed by work-groups of its own.
-    "splits": (1, 2, 4, 8, 16, 32, 64, 128),
+    "splits": (1, 2, 4, 8, 16, 32, 64, 128, 192),
 }
 # Small, rectangular and all different, so that tests reach every border with small matrices.
 TEST_CONFIGS = (
@@ -92,6 +92,8 @@ def derive(config, kind, profile):
     b_unit = unit_of(kind.b, min(vector, b_each))
     a_units = (config.tile_k if a_along_k else config.tile_m) // a_unit
     b_units = (config.tile_k if b_along_k else config.tile_n) // b_unit
+    a_piece = piece_of(kind.a, a_unit, a_units)
+    b_piece = piece_of(kind.b, b_unit, b_units)
     # Where a tile is transposed on its way, longer lines spread a column over the banks.
     a_local_stride = config.tile_m + (vector if a_along_k else 0)
     b_local_stride = config.tile_n + (vector if b_along_k else 0)
@@ -139,8 +141,16 @@ def derive(config, kind, profile):
         out_unit_alignment=unit_alignment(kind.out, out_unit),
         a_units=a_units,
         b_units=b_units,
-        a_passes=passes(a_each // a_unit, work_items, a_units, a_unit, a_along_k),
-        b_passes=passes(b_each // b_unit, work_items, b_units, b_unit, b_along_k),
+        a_piece=a_piece,
+        b_piece=b_piece,
+        a_passes=(
+            passes_along_k(a_each // a_unit, work_items, a_piece, a_unit, config.tile_m)
+            if a_along_k else passes_across_k(a_each // a_unit, work_items, a_units, a_unit)
+        ),
+        b_passes=(
+            passes_along_k(b_each // b_unit, work_items, b_piece, b_unit, config.tile_n)
+            if b_along_k else passes_across_k(b_each // b_unit, work_items, b_units, b_unit)
+        ),
         a_each=a_each,
         b_each=b_each,
         out_units=[elements[i : i + out_unit] for i in range(0, len(elements), out_unit)],
@@ -149,15 +159,25 @@ def derive(config, kind, profile):
         vector_bytes=max(vector * kind.compute_itemsize, 16),
         local_bytes=local_elements * kind.compute_itemsize,
         reduce_items=REDUCE_ITEMS,
+        reduce_teams=teams_that_reduce(profile),
         # an estimate in 32-bit registers: sums, fragments, staged elements, addresses
         registers=numbers * words + 24,
     )
 
 
-def passes(count, work_items, units, unit, along_k):
+def piece_of(operand, unit, units):
+    # Units of a line that are read before those of the next: 64 bytes.
+    return min(max(64 // (unit * STORAGE_BYTES.get(operand.dtype, 2)), 1), units)
+
+
+def passes_along_k(count, work_items, piece, unit, tile):
     # The offset (outer, term) of each unit that a work-item loads, from its first.
-    lines = [(i * work_items // units, i * work_items % units * unit) for i in range(count)]
-    return lines if along_k else [(position, line) for line, position in lines]
+    units = [i * work_items for i in range(count)]
+    return [(x // piece % tile, (x // (piece * tile) * piece + x % piece) * unit) for x in units]
+
+
+def passes_across_k(count, work_items, units, unit):
+    return [(i * work_items % units * unit, i * work_items // units) for i in range(count)]
 
 
 def steps(micro, width, items):
@@ -171,17 +191,20 @@ def steps(micro, width, items):
 # For devices with 48 KiB of local memory, of which those known give a work-item 255 registers.
 MANY_REGISTERS = {
     1: (
-        (13, 3, (64, 128, 16, 8, 8, 4, 1, 16, 1)),
-        (12, 2, (128, 128, 16, 16, 8, 4, 1, 4, 1)),
-        (11.9, 6, (64, 64, 16, 8, 8, 4, 1, 16, 1)),
+        (13.3, 3, (64, 128, 16, 8, 8, 4, 1, 16, 1)),
+        (12.3, 2, (128, 128, 16, 16, 8, 4, 1, 4, 1)),
+        (12, 6, (64, 64, 16, 8, 8, 4, 1, 16, 1)),
+        (11.5, 5, (64, 64, 16, 8, 4, 4, 1, 16, 1)),
+        (9.5, 4, (32, 32, 32, 8, 4, 4, 1, 8, 4)),
         (8, 6, (32, 64, 16, 4, 4, 4, 1, 16, 1)),
-        (7, 12, (32, 32, 16, 4, 4, 4, 1, 16, 1)),
-        (5, 3, (32, 16, 64, 4, 4, 4, 1, 8, 8)),
-        (5, 3, (16, 32, 64, 4, 4, 4, 1, 8, 8)),
-        (4, 4, (16, 16, 64, 2, 2, 2, 1, 16, 4)),
-        (3.5, 16, (16, 16, 16, 2, 2, 2, 1, 16, 1)),
+        (7, 4, (64, 16, 32, 8, 4, 4, 1, 8, 4)),
+        (7, 4, (16, 64, 32, 4, 8, 4, 1, 8, 4)),
+        (6, 3, (16, 32, 64, 4, 4, 4, 1, 8, 8)),
+        (4, 3, (64, 8, 64, 4, 2, 4, 1, 8, 8)),
+        (2, 4, (8, 16, 64, 2, 2, 2, 1, 16, 4)),
     ),
     2: (
+        (6.3, 2, (64, 128, 8, 8, 8, 2, 0, 8, 1)),
         (6, 4, (64, 64, 8, 8, 8, 2, 0, 8, 1)),
         (5.5, 3, (64, 64, 16, 8, 4, 2, 1, 16, 1)),
         (4.5, 4, (32, 64, 16, 4, 4, 2, 1, 16, 1)),
@@ -194,13 +217,13 @@ MANY_REGISTERS = {
 # For others: at 8 x 8 every compiler tried spilled registers to memory, and at these none did.
 FEW_REGISTERS = {
     1: (
-        (9, 4, (64, 64, 8, 8, 4, 4, 1, 8, 1)),
+        (9, 4, (64, 64, 8, 8, 4, 4, 1, 4, 1)),
         (8, 2, (64, 64, 16, 4, 4, 4, 1, 16, 1)),
         (7, 4, (32, 32, 16, 4, 4, 4, 1, 16, 1)),
+        (6.5, 2, (32, 32, 32, 4, 4, 4, 1, 8, 4)),
         (5, 2, (32, 16, 64, 4, 4, 4, 1, 8, 8)),
         (5, 2, (16, 32, 64, 4, 4, 4, 1, 8, 8)),
-        (4, 2, (16, 16, 64, 2, 2, 2, 1, 16, 4)),
-        (3.5, 8, (16, 16, 16, 2, 2, 2, 1, 16, 1)),
+        (2.5, 4, (8, 16, 64, 2, 2, 2, 1, 16, 4)),
     ),
     2: (
         (6, 2, (64, 64, 8, 4, 4, 2, 1, 8, 1)),
@@ -211,6 +234,20 @@ FEW_REGISTERS = {
     ),
     4: ((5, 2, (32, 32, 8, 4, 4, 2, 1, 8, 1)), (3.5, 4, (16, 16, 8, 2, 2, 2, 1, 8, 1))),
 }
+# For devices with more than 64 KiB of local memory, of which the one known runs 32 work-items side
+# by side with 64 registers each.
+FEWEST_REGISTERS = {
+    1: (
+        (7, 2, (64, 64, 8, 4, 4, 4, 0, 4, 1)),
+        (6, 4, (32, 32, 8, 4, 4, 4, 0, 4, 1)),
+        (5.5, 2, (32, 32, 32, 4, 4, 4, 0, 4, 4)),
+        (4, 2, (32, 16, 64, 4, 2, 4, 0, 8, 4)),
+        (4, 2, (16, 32, 64, 2, 4, 4, 0, 8, 4)),
+        (2.5, 4, (8, 16, 64, 2, 2, 2, 0, 8, 4)),
+    ),
+    2: ((4, 4, (32, 32, 8, 2, 2, 2, 0, 4, 1)), (3, 4, (16, 16, 16, 2, 2, 2, 0, 4, 2))),
+    4: ((3, 4, (16, 16, 8, 2, 2, 2, 0, 4, 1)),),
+}
 # A CPU runs the work-items of a group one after another between barriers: few, large ones.
 ON_CPU = ((7, 1, (32, 32, 32, 4, 8, 4, 0, 4, 1)), (5, 1, (16, 16, 16, 4, 4, 4, 0, 4, 1)))
 
@@ -220,14 +257,19 @@ def propose(problem, profile):
     words = max(problem.kind.compute_itemsize // 4, 1)
     if profile.is_cpu:
         entries = ON_CPU
+    elif profile.local_mem_bytes > 65536:
+        entries = FEWEST_REGISTERS[words]
     elif 49152 <= profile.local_mem_bytes < 65536:
         entries = MANY_REGISTERS[words]
     else:
         entries = FEW_REGISTERS[words]
     names = ("tile_m", "tile_n", "tile_k", "micro_m", "micro_n", "vector_width", "prefetch",
              "unroll", "slices")
+    across_k = problem.kind.a.order == "column" or problem.kind.b.order == "column"
     for speed, shared, numbers in entries:
         values = dict(zip(names, numbers), group_rows=8)
+        if values["micro_m"] * values["micro_n"] > 64 and across_k:
+            continue  # no register is left for the addresses of the other orders
         rank, splits = best_splits(problem, profile, speed, shared, values)
         note = "%d×%d elements in a work-item's registers" % (values["micro_m"], values["micro_n"])
         if splits > 1:
@@ -241,14 +283,18 @@ def best_splits(problem, profile, speed, shared, values):
         return speed * useful_share(problem, profile.compute_units, shared, values, 1), 1
     groups = ceil_div(problem.m, values["tile_m"]) * ceil_div(problem.n, values["tile_n"])
     groups *= problem.batch_count
+    most = 192 if values["micro_m"] * values["micro_n"] <= 64 else 1
     found = []
-    for splits in (1, 2, 4, 8, 16, 32, 64, 128):
+    for splits in RUNTIME_PARAMETERS["splits"]:
         worth = problem.k >= 4 * splits * values["tile_k"]
-        if splits > 1 and not (worth and groups * splits < 8 * shared * profile.compute_units):
+        fills = groups * splits < 8 * shared * profile.compute_units
+        if splits > 1 and not (worth and fills and splits <= most):
             break
         useful = useful_share(problem, profile.compute_units, shared, values, splits)
         moved = traffic(problem, values)
-        found.append((rank_of(problem, profile, speed * useful, moved, splits), -splits))
+        phases = ceil_div(ceil_div(problem.k, splits), values["tile_k"]) + 1
+        rank = rank_of(problem, profile, speed * useful, moved, splits, phases)
+        found.append((rank, -splits))
     rank, splits = max(found)
     return rank, -splits
 
@@ -268,13 +314,19 @@ def useful_share(problem, units, shared, values, splits):
     area = values["tile_m"] * values["tile_n"]
     groups = ceil_div(problem.m, values["tile_m"]) * ceil_div(problem.n, values["tile_n"])
     groups *= problem.batch_count * splits
+    large = values["micro_m"] * values["micro_n"] >= 64
     full, left = divmod(groups, shared * units)
     rounds = ceil_div(left, units)
     if full and left:
         rounds = min(rounds + 1, shared)
+    elif rounds < min(shared, 3):
+        # Alone or in pairs, work-groups cannot hide each other's waiting; large micro-tiles hide
+        # some of it themselves.
+        rounds *= 1.2 if large else (1.7, 1.7, 1.25)[rounds]
     elements = problem.batch_count * problem.m * problem.n * splits
     each = ceil_div(problem.k, splits)
-    terms = ceil_div(each, values["tile_k"]) + 1  # one round loads only
+    # One round only loads, and work-items with many elements take long to begin and to end.
+    terms = ceil_div(each, values["tile_k"]) + (2 if large else 1)
     return elements / ((full * shared + rounds) * units * area) * (
         each / (terms * values["tile_k"])
     )
@@ -310,7 +362,7 @@ def launches(config, derived, problem, profile):
         dict(entry="register_blocked_part",
              args=("a", "b", "partial", "m", "n", "k_whole", "batch", *order, "per_split",
                    "partial_rows", "partial_cols"), **geometry),
-        reduce_launch(problem, splits, values["partial_rows"], values["partial_cols"]),
+        reduce_launch(problem, derived, splits, values["partial_rows"], values["partial_cols"]),
     ]
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
@@ -378,7 +430,7 @@ ${store.functions()}
 ${micro.types()}
 
 % if entry == "reduce":
-__kernel __attribute__((reqd_work_group_size(${reduce_items}, 1, 1)))
+__kernel __attribute__((reqd_work_group_size(${reduce_items * reduce_teams}, 1, 1)))
 void ${entry}(${parameters}) {
 ${split.reduce()}\
 }

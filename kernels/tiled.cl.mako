@@ -53,7 +53,8 @@ def propose(problem, profile):
             tiles = problem.batch_count * ceil_div(problem.m, t) * ceil_div(problem.n, t)
             useful = problem.batch_count * problem.m * problem.n / (tiles * t * t)
             useful *= min(tiles / (2 * profile.compute_units), 1)
-            rank = rank_of(problem, profile, speed * useful, 2 * problem.minimum_bytes)
+            rank = rank_of(problem, profile, speed * useful, 2 * problem.minimum_bytes,
+                           phases=1.2 * ceil_div(problem.k, t))
         yield rank, dict(tile_m=t, tile_n=t, tile_k=t), "%d×%d tiles in local memory" % (t, t)
 
 

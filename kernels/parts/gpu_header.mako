@@ -26,7 +26,12 @@ def unit_alignment(operand, unit):
 
 # ---- k split between work-groups, whose sums a second launch adds in a fixed order -----------
 
-REDUCE_ITEMS = 64  # work-items of a group of that second launch
+REDUCE_ITEMS = 32  # elements that a work-group of that second launch serves
+
+
+def teams_that_reduce(profile):
+    # Teams that share out the parts of each element.
+    return 4 if profile.max_work_group_size >= 4 * REDUCE_ITEMS else 1
 
 
 def parts_of_k(problem, splits, step):
@@ -46,12 +51,12 @@ def partial_workspace(problem, splits, rows, cols):
     return dict(partial=dict(bytes=size, alignment=64, first=0, last=1))
 
 
-def reduce_launch(problem, splits, rows, cols):
+def reduce_launch(problem, derived, splits, rows, cols):
     elements = problem.batch_count * problem.m * problem.n
     return dict(
         entry="reduce",
-        global_size=(ceil_div(elements, REDUCE_ITEMS) * REDUCE_ITEMS,),
-        local_size=(REDUCE_ITEMS,),
+        global_size=(ceil_div(elements, REDUCE_ITEMS) * REDUCE_ITEMS * derived.reduce_teams,),
+        local_size=(REDUCE_ITEMS * derived.reduce_teams,),
         args=("partial", "out", "sizes", "batch", "scalars", "splits", "partial_rows",
               "partial_cols"),
         values=dict(splits=splits, partial_rows=rows, partial_cols=cols),
@@ -61,20 +66,25 @@ def reduce_launch(problem, splits, rows, cols):
 # ---- how long something takes, in multiples of the naive kernel's time -----------------------
 
 # Of each compute unit, in a second: operations of the naive kernel, bytes of global memory; the
-# naive kernel's work-items that fill it; and the seconds that a launch takes. Only ratios of
-# these matter, and they are much alike on the devices known.
+# naive kernel's work-items that fill it. Seconds that a launch takes, that a round trip to global
+# memory takes with a barrier behind it, and a term of the naive kernel. Only ratios of these
+# matter, and they are much alike on the devices known.
 NAIVE_RATE = 27e9
 BYTE_RATE = 3e10
 NAIVE_ITEMS = 256
 LAUNCH_SECONDS = 4e-6
+PHASE_SECONDS = 0.6e-6
+NAIVE_TERM_SECONDS = 0.1e-6
 
 
-def rank_of(problem, profile, speed, bytes_moved, splits=1):
+def rank_of(problem, profile, speed, bytes_moved, splits=1, phases=1):
     # The rank of something `speed` times as fast as a busy naive kernel where it computes, which
-    # moves so many bytes, and has a second launch if k is split.
+    # moves so many bytes, goes through so many phases one after another, and has a second launch
+    # if k is split.
     units = profile.compute_units
     computing = problem.flops / (NAIVE_RATE * units)
-    seconds = LAUNCH_SECONDS + max(computing / speed, bytes_moved / (BYTE_RATE * units))
+    reading = bytes_moved / (BYTE_RATE * units)
+    seconds = LAUNCH_SECONDS + max(computing / speed, reading, phases * PHASE_SECONDS)
     if splits > 1:
         sums = 2 * splits * problem.batch_count * problem.m * problem.n
         bytes_reduced = sums * problem.kind.compute_itemsize
@@ -83,5 +93,6 @@ def rank_of(problem, profile, speed, bytes_moved, splits=1):
     items = problem.batch_count * problem.m * problem.n
     computing *= max(NAIVE_ITEMS * units / items, 1)
     reading = 2 * problem.minimum_bytes / (BYTE_RATE * units)
-    return (LAUNCH_SECONDS + max(computing, reading)) / seconds
+    waiting = problem.k * NAIVE_TERM_SECONDS
+    return (LAUNCH_SECONDS + max(computing, reading, waiting)) / seconds
 %>

@@ -4,7 +4,9 @@ array next_a (next_b), `deposit` writes that to local memory, transposed if need
 lie as lines of one term each, tile_x[term][outer], where outer counts rows of A or columns of B.
 Between the two a work-item can compute, while the loads are on their way. It moves `x_passes`
 units of x_unit neighbouring elements; pass i is the offset (outer, term) of unit i from the
-work-item's first.
+work-item's first. Lines that run along the terms are read in pieces of x_piece units, one of each
+line before the second of any: work-items side by side then write to different banks of local
+memory, while each still reads a piece of a line that is worth reading.
 
 Rows of A below the matrix (columns of B beside it) are read as its last ones: what they are
 multiplied to is never stored. Terms beyond k must be zero: such a tile, and one whose border
@@ -15,13 +17,18 @@ would cut a unit, is no tile for `fetch`; `border` brings it, element by element
 
 <%def name="places(x)">
 <%
-    units, unit = (a_units, a_unit) if x == "a" else (b_units, b_unit)
+    units, unit, piece = (a_units, a_unit, a_piece) if x == "a" else (b_units, b_unit, b_piece)
     along_k = a_along_k if x == "a" else b_along_k
     first, extent, tile = ("first_row", "m", tile_m) if x == "a" else ("first_col", "n", tile_n)
-    line, position = f"item / {units}", f"item % {units} * {unit}"
+    if along_k:
+        outer, term = f"item / {piece} % {tile}", f"item % {piece} * {unit}"
+        if work_items > piece * tile:
+            term += f" + item / {piece * tile} * {piece * unit}"
+    else:
+        outer, term = f"item % {units} * {unit}", f"item / {units}"
 %>\
-    const int ${x}_outer = ${line if along_k else position};
-    const int ${x}_term = ${position if along_k else line};
+    const int ${x}_outer = ${outer};
+    const int ${x}_term = ${term};
     const index_t ${x}_last = ${extent} - ${1 if along_k else unit};
 % if not along_k and unit > 1:
     const int ${x}_units_whole = ${first} + ${tile} <= ${extent} || ${extent} % ${unit} == 0;

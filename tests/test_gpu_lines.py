@@ -1,0 +1,110 @@
+"""line_dot and line_sweep: what is chosen for vectors and few rows, and what tests of all lack."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kinds import plain_kind, test_configs
+
+from clmatmul.cases import make_case
+from clmatmul.choose import choose
+from clmatmul.config import TileConfig
+from clmatmul.device_profile import DeviceProfile
+from clmatmul.explanation import plain_problem
+from clmatmul.plan import make_plan
+from clmatmul.trial import check_case
+
+FOLDER = Path(__file__).parent / "profiles"
+GPUS = ("nvidia-h200", "amd-mi210", "intel-iris-xe")
+LINES = ("line_dot", "line_sweep")
+
+
+def first_choice(gpu, m, n, k, layout, dtype="float32", batch=()):
+    profile = DeviceProfile.from_json((FOLDER / f"{gpu}.json").read_text())
+    return choose(plain_problem(m, n, k, dtype, layout, batch), profile)[0].config
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+@pytest.mark.parametrize(
+    "m, n, k, layout, variant",
+    [
+        (1, 8192, 8192, "NT", "line_dot"),
+        (8192, 1, 8192, "NT", "line_dot"),
+        (8, 8192, 8192, "NT", "line_dot"),
+        (1, 8192, 8192, "NN", "line_sweep"),
+        (4, 4096, 4096, "NN", "line_sweep"),
+        (4096, 4, 4096, "TN", "line_sweep"),
+        (4096, 16, 4096, "NN", "register_blocked"),
+        (2048, 2048, 2048, "NN", "register_blocked"),
+        (64, 64, 64, "NN", "register_blocked"),
+    ],
+)
+def test_choice(gpu, m, n, k, layout, variant):
+    assert first_choice(gpu, m, n, k, layout).variant == variant
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+def test_a_long_k_is_split_and_a_short_one_not(gpu):
+    assert first_choice(gpu, 128, 128, 65536, "NN").values()["splits"] > 8
+    assert first_choice(gpu, 2, 2, 10**6, "NT").values()["splits"] > 8
+    assert first_choice(gpu, 4096, 4096, 4096, "NN").values()["splits"] == 1
+    assert first_choice(gpu, 64, 64, 64, "NN", batch=(1024,)).values()["splits"] == 1
+
+
+@pytest.mark.parametrize("variant", LINES)
+def test_nothing_is_proposed_to_a_cpu(variant, device):
+    if not device.profile.is_cpu:
+        pytest.skip("this device is no CPU")
+    for layout in ("NN", "NT"):
+        chosen = choose(plain_problem(1, 512, 512, "float32", layout), device.profile)
+        assert variant not in [x.config.variant for x in chosen]
+
+
+def test_parts_are_whole_vectors_and_cover_k():
+    """Every part begins where a vector may begin, and the parts are k."""
+    profile = DeviceProfile.from_json((FOLDER / "nvidia-h200.json").read_text())
+    for k in (1, 3, 4, 5, 31, 1000, 4099):
+        for splits in (1, 2, 8, 128):
+            for name, step in (("line_dot", 4), ("line_sweep", 8)):
+                config = TileConfig.of(name, vector_width=4, splits=splits)
+                plan = make_plan(plain_problem(3, 5, k, "float32", "NT"), profile, config)
+                values = dict(plan.launches[0].values)
+                if len(plan.launches) == 1:
+                    assert "per_split" not in values
+                    continue
+                parts = dict(plan.launches[1].values)["splits"]
+                assert values["per_split"] % step == 0
+                assert (parts - 1) * values["per_split"] < k <= parts * values["per_split"]
+
+
+@pytest.mark.numeric
+@pytest.mark.tiny
+@pytest.mark.parametrize("variant", LINES)
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+def test_aligned_operands(device, about, rng, variant, layout):
+    """Vector reads, of lines that end within a vector too."""
+    about("aligned", variant)
+    kind = plain_kind("float32", layout)
+    aligned = {x: replace(getattr(kind, x), alignment=16) for x in ("a", "b", "out")}
+    kind = replace(kind, **aligned)
+    for config in test_configs(variant):
+        for size in ((3, 37, 70), (2, 5, 33), (17, 4, 129)):
+            for data in ("ids_a", "ids_b", "exact"):
+                verdict = check_case(device, config, make_case(kind, *size, data, rng))
+                assert verdict.fault is None, f"{config} {size} {data}: {verdict.fault}"
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize("dtype", ["float64", "complex64", "int8", "bfloat16"])
+@pytest.mark.parametrize("variant", LINES)
+def test_aligned_dtypes(device, about, rng, variant, dtype):
+    about("aligned", variant)
+    if dtype == "float64" and not device.profile.fp64:
+        pytest.skip("the device has no float64")
+    kind = plain_kind(dtype, "NT" if variant == "line_dot" else "NN")
+    aligned = {x: replace(getattr(kind, x), alignment=16) for x in ("a", "b", "out")}
+    config = test_configs(variant)[0]
+    verdict = check_case(
+        device, config, make_case(replace(kind, **aligned), 3, 21, 67, "exact", rng)
+    )
+    assert verdict.fault is None, verdict.fault
