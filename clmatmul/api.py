@@ -125,23 +125,26 @@ class MatMul:
         on_device = self._recipe is not None and self._follow is follow_on_device
         self._kept = KeptLaunches(self._recipe) if on_device else None
 
-    @takes_containers
     def __call__(self, a, b, out=None, c=None, *, queue=None, wait_for=None, workspace=None):
         """The product of these operands; ShapeError if they differ in shape, dtype or layout.
 
         workspace: a pyopencl buffer of at least `workspace_bytes`, for this call alone until it
         is complete. With it and an `out`, nothing is allocated on the device.
         """
+        usual = c is None and queue is None and wait_for is None and workspace is None
+        if usual and self._kept is not None and self._kept.again(a, b, out):
+            return out
+        return self._multiply(a, b, out, c, queue, wait_for, workspace)
+
+    @takes_containers
+    def _multiply(self, a, b, out, c, queue, wait_for, workspace):
         request = self._request
         usual = c is None and queue is None and wait_for is None and workspace is None
-        kept = self._kept if usual and out is not None else None
-        if kept is not None and kept.again(a, b, out):
-            return out
         if usual and self._recipe is not None and same_form(a, b, self._forms):
             result = self._follow(self._recipe, a, b, out)
             if result is not None:
-                if kept is not None:
-                    kept.remember(a, b, out)
+                if self._kept is not None and out is not None:
+                    self._kept.remember(a, b, out)
                 return result
         if queue is not None or wait_for is not None:
             request = replace(request, queue=queue or request.queue, wait_for=wait_for)

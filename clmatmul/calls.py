@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from clmatmul import call_log
+from clmatmul import call_log, row_blocks
 from clmatmul import device as devices
 from clmatmul.arrangement import arrange
 from clmatmul.choose import check_device
@@ -73,6 +73,12 @@ class PreparedCall:
                 parts.append(part)
                 self.wait_for.append(event)
         if isinstance(self.memory, HostMemory):
+            if self._in_blocks():
+                result = self.memory.finish_in_blocks(
+                    lambda target: self._multiply_in_blocks(operands, target)
+                )
+                return result if self.out is not None else _face(result, self.vector_product)
+            self.memory.send()
             event, keep = self.route.executable(
                 self.memory.queue, operands, self.scalars, self.wait_for, workspace, prepared=parts
             )
@@ -89,6 +95,23 @@ class PreparedCall:
         if self.out is not None and self.out is not self.target:
             return _copy_on_device(self.target, self.out, self.memory.queue)
         return self.target
+
+
+    def _in_blocks(self):
+        """True if the operands go to the device, and the result comes back, block by block."""
+        special = self.packed or "aux" in self.bound or not self.memory.unsent
+        return not special and len(row_blocks.blocks_of(self.problem)) > 1
+
+    def _multiply_in_blocks(self, operands, target):
+        sources = {
+            _in_plan(name, self.problem): memory
+            for name, (_array, memory, _buffer) in self.memory.unsent.items()
+        }
+        event = row_blocks.multiply_in_blocks(
+            self.device, self.memory.queue, self.route, self.problem, operands, self.scalars,
+            self.wait_for, sources, target,
+        )  # fmt: skip
+        call_log.launched(self.route.executable, event)
 
 
 def multiply(request, a, b, c, out, plain=False):

@@ -250,6 +250,14 @@ class Device:
             queue = self._thread.queue = cl.CommandQueue(self.context, self.cl_device)
         return queue
 
+    def transfer_queue(self):
+        """This thread's own in-order queue for copies that go on beside kernels."""
+        self.check_process()
+        queue = getattr(self._thread, "transfer", None)
+        if queue is None:
+            queue = self._thread.transfer = cl.CommandQueue(self.context, self.cl_device)
+        return queue
+
     def profiling_queue(self):
         """This thread's own queue whose events have times."""
         self.check_process()
@@ -505,6 +513,16 @@ def is_device_array(x):
 def is_plain_device_array(x):
     """True for a pyopencl array that is of no class derived from it."""
     return type(x) is cl_array.Array
+
+
+def flush(queue):
+    """Have the device begin what is enqueued."""
+    queue.flush()
+
+
+def is_in_order(queue):
+    """True if a queue runs its commands one after another, in their order."""
+    return not queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
 
 
 def is_cl_device(x):

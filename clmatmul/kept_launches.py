@@ -8,7 +8,8 @@ of the arrays is.
 
 import weakref
 
-from clmatmul.operands import hand_on, pending
+from clmatmul import device as devices
+from clmatmul.operands import events_lock, hold_later
 
 _MOST = 8  # triples of arrays of one prepared product
 
@@ -51,7 +52,10 @@ class _Kept:
     def __init__(self, recipe, a, b, out, forget):
         self._device = recipe.device
         self._queue = a.queue
-        self._arrays = tuple((weakref.ref(x, forget), *_place(x)) for x in (a, b, out))
+        self._in_order = devices.is_in_order(a.queue)
+        self._arrays = tuple(
+            (weakref.ref(x, forget), x.base_data, x.offset, x.shape, x.strides) for x in (a, b, out)
+        )
         first, second = (b, a) if recipe.swapped else (a, b)
         operands = {
             name: (x.base_data, x.offset // x.dtype.itemsize)
@@ -62,23 +66,40 @@ class _Kept:
         # Calls with one output follow each other, so they can share what lies between launches.
         self._workspace = {x.name: allocate(x.bytes) for x in plan.workspace}
         self._launches = recipe.executable.bound(operands, recipe.scalars, self._workspace)
+        self._last = None  # the event of the last launch
 
     def serves(self, a, b, out):
         """True if these are the arrays, on the same queue and with the same memory."""
-        for x, (held, *place) in zip((a, b, out), self._arrays, strict=True):
-            if held() is not x or x.queue is not self._queue or _place(x) != tuple(place):
+        queue = self._queue
+        for x, (held, buffer, offset, shape, strides) in zip(
+            (a, b, out), self._arrays, strict=True
+        ):
+            if held() is not x or x.base_data is not buffer or x.queue is not queue:
+                return False
+            if x.offset != offset or x.shape != shape or x.strides != strides:
                 return False
         return True
 
     def launch(self, a, b, out):
         self._device.check_process()
-        arrays = (a, b, out)
-        events = waited = list({id(x): x for x in pending(arrays)}.values())
-        for kernel, global_size, local_size in self._launches:
-            events = [self._device.enqueue(self._queue, kernel, global_size, local_size, events)]
-        hand_on(events[0], arrays, self._workspace, waited)
+        with events_lock:
+            last, lists = self._last, (a.events, b.events, out.events)
+            alone = all(len(x) == 1 and x[0] is last for x in lists)
+            # An in-order queue waits for what was enqueued before, without being told.
+            waited = [] if alone and self._in_order else _different(lists)
+            for kernel, global_size, local_size in self._launches:
+                event = self._device.enqueue(self._queue, kernel, global_size, local_size, waited)
+                waited = [event]
+            for events in lists:
+                events[:] = waited
+            self._last = event
+
+    def __del__(self):
+        # Memory must outlive the last launch, whoever lets go of the arrays first.
+        if self._last is not None:
+            hold_later(self._last, (self._arrays, self._workspace))
 
 
-def _place(x):
-    """Where an array's elements are; the buffer itself, so that its handle is not another's."""
-    return x.base_data, x.offset, x.shape, x.strides
+def _different(lists):
+    """The events of some arrays, each once."""
+    return list({id(event): event for events in lists for event in events}.values())

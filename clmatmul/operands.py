@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from clmatmul import device as devices
+from clmatmul import staging
 from clmatmul.element_types import element_type
 from clmatmul.errors import ArgumentError, DeviceError, DtypeError
 from clmatmul.plan import WRITTEN
 from clmatmul.problem import MAX_ALIGNMENT, ArrayView
-from clmatmul.staging import fetch, send
 from clmatmul.transfers import count
 
 HOST_ONLY = "gGO"  # dtype characters of longdouble, clongdouble and object: NumPy computes them
@@ -71,6 +71,7 @@ class HostMemory:
         self.queue = device.queue()
         self._target = None
         self._out = None
+        self.unsent = {}  # name → (array, its bytes, buffer) of what is not yet on the device
         self._aux = ()  # the caller's auxiliary output and what is written, if there is one
 
     def output(self, shape, dtype, order, out, inputs, in_place=None):
@@ -153,8 +154,24 @@ class HostMemory:
         distance = array.__array_interface__["data"][0] - address
         memory = np.frombuffer(_bytes_at(address, size), np.uint8)
         count(uploaded=size)
-        buffer = send(self.device, self.queue, memory)
+        if staging.is_staged(self.device, memory):
+            buffer = self.device.allocate(size)
+            self.unsent[name] = (array, memory, buffer)
+        else:
+            buffer = self.device.upload(memory)
         return Bound(ArrayView.of(array, distance // array.itemsize), buffer)
+
+    def send(self):
+        """Copy what is not yet on the device."""
+        while self.unsent:
+            _, (_array, memory, buffer) = self.unsent.popitem()
+            staging.copy_to(self.device, self.queue, buffer, memory)
+
+    def finish_in_blocks(self, multiply):
+        """As `finish`, where `multiply` fills the result's bytes by itself."""
+        multiply(np.frombuffer(_bytes_at(*span(self._target), writable=True), np.uint8))
+        count(downloaded=self._target.nbytes)
+        return self._given()
 
     def finish(self, event, bound):
         """Wait, and return the result: `out` if it was given, else the fresh array."""
@@ -165,6 +182,11 @@ class HostMemory:
             self._fetch(event, written, bound["aux"].buffer)
             if written is not aux:
                 np.copyto(aux, written)
+        return self._given()
+
+    def _given(self):
+        """The result in the array that the caller gave, or as it is."""
+        target = self._target
         if self._out is None:
             return target
         if self._out is not target:
@@ -179,7 +201,7 @@ class HostMemory:
         # a fresh or dense array: its memory in its own order
         flat = np.frombuffer(_bytes_at(*span(array), writable=True), np.uint8)
         count(downloaded=flat.nbytes)
-        fetch(self.device, self.queue, buffer, flat, wait_for=[event])
+        staging.fetch(self.device, self.queue, buffer, flat, wait_for=[event])
 
 
 class DeviceMemory:
@@ -248,7 +270,8 @@ class DeviceMemory:
                 packed = np.ascontiguousarray(array)
                 count(uploaded=packed.nbytes)
                 memory = packed.reshape(-1).view(np.uint8)
-                bound[name] = Bound(ArrayView.of(packed, 0), send(self.device, self.queue, memory))
+                buffer = staging.send(self.device, self.queue, memory)
+                bound[name] = Bound(ArrayView.of(packed, 0), buffer)
         return bound
 
     def finish(self, event, keep):
@@ -264,23 +287,19 @@ def pending(arrays):
     return [event for x in arrays for event in x.events]
 
 
-def hand_on(event, arrays, keep, waited=()):
-    """Give a launch's event to every array, and hold them and `keep` until it is complete.
-
-    waited: events that the launch waits for, so that no one else need.
-    """
+def hand_on(event, arrays, keep):
+    """Give a launch's event to every array, and hold them and `keep` until it is complete."""
     # Not by Array.add_event, which waits for old events once there are a dozen.
-    with _events_lock:
+    with events_lock:
         for events in {id(x.events): x.events for x in arrays}.values():
-            others = [x for x in events if not any(x is y for y in waited)]
-            events[:] = [x for x in others if not devices.is_complete(x)] + [event]
+            events[:] = [x for x in events if not devices.is_complete(x)] + [event]
     _hold(event, (keep, arrays))
 
 
 _LOOKED_AT = 3
 _pending = deque()
 _pending_lock = threading.Lock()
-_events_lock = threading.Lock()
+events_lock = threading.Lock()  # while events of arrays are read and replaced
 
 
 def _hold(event, things):
@@ -294,6 +313,11 @@ def _hold(event, things):
             held = _pending.popleft()
             if not devices.is_complete(held[0]):
                 _pending.append(held)
+
+
+def hold_later(event, things):
+    """Keep `things` until `event` is complete; it takes no lock, so a destructor may call it."""
+    _pending.append((event, things))
 
 
 # ---- a caller's own workspace ---------------------------------------------------------------

@@ -18,7 +18,7 @@ import numpy as np
 from clmatmul import device as devices
 
 CHUNK_BYTES = 4 << 20
-SLOTS = 8
+SLOTS = 16
 LEAST_BYTES = 2 << 20  # below, the driver's own copy costs less than the threads
 _MAX_THREADS = 8
 
@@ -33,23 +33,34 @@ def send(device, queue, memory):
 
     DeviceError if there is no memory for it.
     """
-    if not _worth_it(device, memory):
+    if not is_staged(device, memory):
         return device.upload(memory)
     buffer = device.allocate(memory.nbytes)
-    _staging_of(device).send(queue, memory, buffer)
+    copy_to(device, queue, buffer, memory)
     return buffer
 
 
 def fetch(device, queue, buffer, memory, wait_for=()):
     """Copy a buffer into a contiguous array of bytes once the events are complete; it waits."""
-    if not _worth_it(device, memory):
+    if not is_staged(device, memory):
         device.read(queue, buffer, memory, wait_for=wait_for)
         return
     devices.wait(wait_for)
-    _staging_of(device).fetch(queue, buffer, memory)
+    copy_from(device, queue, buffer, memory)
 
 
-def _worth_it(device, memory):
+def copy_to(device, queue, buffer, memory, byte_offset=0):
+    """Copy an array of bytes into a part of a buffer, through pinned memory, and wait."""
+    _staging_of(device).send(queue, memory, buffer, byte_offset)
+
+
+def copy_from(device, queue, buffer, memory, byte_offset=0):
+    """Copy a part of a buffer into an array of bytes, through pinned memory, and wait."""
+    _staging_of(device).fetch(queue, buffer, memory, byte_offset)
+
+
+def is_staged(device, memory):
+    """True if an array of bytes goes through pinned memory."""
     return memory.nbytes >= LEAST_BYTES and not device.profile.unified_memory
 
 
@@ -80,57 +91,56 @@ class Staging:
         self._lock = threading.Lock()
         self._slots = None
 
-    def send(self, queue, memory, buffer):
+    def send(self, queue, memory, buffer, byte_offset=0):
         """Copy an array of bytes into a device buffer, and wait."""
         chunks = _chunks(memory.nbytes)
         with self._lock:
             slots, pool = self._pinned(queue), _pool()
-            events = [None] * SLOTS
-            filling = deque()
+            free, filling, leaving = deque(slots), deque(), deque()
+            begun = 0
+            while begun < len(chunks) or filling:
+                while free and begun < len(chunks):
+                    low, high = chunks[begun]
+                    slot = free.popleft()
+                    job = pool.submit(np.copyto, slot[: high - low], memory[low:high])
+                    filling.append((low, high - low, slot, job))
+                    begun += 1
+                low, size, slot, job = filling.popleft()
+                job.result()
+                event = self._device.send(queue, buffer, byte_offset + low, slot[:size])
+                leaving.append((slot, event))
+                # Half of the slots may be on the bus, so that it never waits for this thread.
+                while leaving and (len(leaving) > SLOTS // 2 or devices.is_complete(leaving[0][1])):
+                    slot, event = leaving.popleft()
+                    devices.wait([event])
+                    free.append(slot)
+            if leaving:
+                devices.wait([event for _, event in leaving])
 
-            def begin(i):
-                low, high = chunks[i]
-                if events[i % SLOTS] is not None:
-                    devices.wait([events[i % SLOTS]])
-                slot = slots[i % SLOTS][: high - low]
-                filling.append((i, slot, pool.submit(np.copyto, slot, memory[low:high])))
-
-            for i in range(min(SLOTS, len(chunks))):
-                begin(i)
-            while filling:
-                i, slot, filled = filling.popleft()
-                filled.result()
-                events[i % SLOTS] = self._device.send(queue, buffer, chunks[i][0], slot)
-                if i + SLOTS < len(chunks):
-                    begin(i + SLOTS)
-            devices.wait([x for x in events if x is not None])
-
-    def fetch(self, queue, buffer, memory):
+    def fetch(self, queue, buffer, memory, byte_offset=0):
         """Copy a device buffer into an array of bytes, and wait."""
         chunks = _chunks(memory.nbytes)
         with self._lock:
             slots, pool = self._pinned(queue), _pool()
-            coming, emptied = deque(), [None] * SLOTS
-
-            def begin(i):
-                low, high = chunks[i]
-                if emptied[i % SLOTS] is not None:
-                    emptied[i % SLOTS].result()
-                slot = slots[i % SLOTS][: high - low]
-                coming.append((i, slot, self._device.fetch(queue, buffer, low, slot)))
-
-            for i in range(min(SLOTS, len(chunks))):
-                begin(i)
-            while coming:
-                i, slot, event = coming.popleft()
+            free, coming, emptying = deque(slots), deque(), deque()
+            begun = 0
+            while begun < len(chunks) or coming:
+                while begun < len(chunks) and free and len(coming) < SLOTS // 2:
+                    low, high = chunks[begun]
+                    slot = free.popleft()
+                    event = self._device.fetch(queue, buffer, byte_offset + low, slot[: high - low])
+                    coming.append((low, high, slot, event))
+                    begun += 1
+                low, high, slot, event = coming.popleft()
                 devices.wait([event])
-                low, high = chunks[i]
-                emptied[i % SLOTS] = pool.submit(np.copyto, memory[low:high], slot)
-                if i + SLOTS < len(chunks):
-                    begin(i + SLOTS)
-            for copied in emptied:
-                if copied is not None:
-                    copied.result()
+                job = pool.submit(np.copyto, memory[low:high], slot[: high - low])
+                emptying.append((slot, job))
+                while emptying and (emptying[0][1].done() or not (free or coming)):
+                    slot, job = emptying.popleft()
+                    job.result()
+                    free.append(slot)
+            for _, job in emptying:
+                job.result()
 
     def _pinned(self, queue):
         if self._slots is None:

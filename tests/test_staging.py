@@ -3,10 +3,11 @@
 import threading
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
 from clmatmul import device as devices
-from clmatmul import matmul, staging
+from clmatmul import gemm, matmul, row_blocks, staging
 from clmatmul.staging import SLOTS, Staging, fetch, send
 
 
@@ -21,7 +22,7 @@ def small_chunks(monkeypatch):
 def apart(monkeypatch):
     """A device whose memory is not the host's."""
     monkeypatch.setattr(devices.Device, "has_host_memory", property(lambda self: False))
-    monkeypatch.setattr(staging, "_worth_it", lambda device, memory: memory.nbytes > 0)
+    monkeypatch.setattr(staging, "is_staged", lambda device, memory: memory.nbytes > 0)
 
 
 @pytest.mark.parametrize("size", [1, 4095, 4096, 4097, 4096 * SLOTS, 4096 * (3 * SLOTS + 1) + 5])
@@ -88,3 +89,46 @@ def test_threads_share_the_slots(device, apart, small_chunks, rng):
     for thread in threads:
         thread.join()
     assert not faults
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of 8 rows or a multiple, for matrices of any size."""
+    monkeypatch.setattr(row_blocks, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(row_blocks, "_ROWS", 8)
+
+
+@pytest.mark.parametrize("m, k, n", [(64, 40, 30), (67, 33, 21), (100, 17, 64), (9, 8, 8)])
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "int8"])
+def test_blocks_of_rows(apart, small_chunks, small_blocks, rng, monkeypatch, m, k, n, dtype):
+    """Any number of rows, a whole array, a part of one, and an output by columns."""
+    blocks = []
+    real = row_blocks.blocks_of
+
+    def noted(problem):
+        found = real(problem)
+        blocks.append(len(found))
+        return found
+
+    monkeypatch.setattr(row_blocks, "blocks_of", noted)
+    big = rng.integers(-9, 10, (m + 5, k + 3)).astype(dtype)
+    b = rng.integers(-9, 10, (k, n)).astype(dtype)
+    for a in (big[:m, :k].copy(), big[2 : m + 2, 1 : k + 1]):
+        assert np.array_equal(matmul(a, b), a @ b)
+        out = np.empty((m, n), dtype, order="F")
+        assert np.array_equal(matmul(a, b, out=out), a @ b)
+        assert np.array_equal(gemm(a, b, alpha=2), 2 * (a @ b))
+        c = rng.integers(-9, 10, (m, n)).astype(dtype)
+        assert np.array_equal(gemm(a, b, c, beta=1), a @ b + c)
+    assert max(blocks) == (2 if m == 9 else 3 if m == 67 else 4), blocks
+    assert min(blocks) == 1
+
+
+def test_blocks_wait_for_events(apart, small_chunks, small_blocks, rng, device):
+    a, b = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(2))
+    start = cl.UserEvent(device.context)
+    timer = threading.Timer(0.2, start.set_status, [cl.command_execution_status.COMPLETE])
+    timer.start()
+    result = matmul(a, b, wait_for=[start])
+    assert not timer.is_alive()
+    np.testing.assert_allclose(result, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
