@@ -131,11 +131,13 @@ def propose(problem, profile):
     size = SIZES[problem.kind.a.dtype]
     for speed, shared, numbers in SPEEDS:
         values = dict(zip(names, numbers), group_rows=8)
-        splits, useful = best_splits(
-            problem, profile, dict(values, tile_k=values["bytes_k"] // size), shared, 1700 * 2 / size)
+        items = 32 * (values["tile_m"] // values["warp_m"]) * (values["tile_n"] // values["warp_n"])
+        tiles = dict(values, tile_k=values["bytes_k"] // size)
+        splits, rank = best_splits(
+            problem, profile, tiles, items, shared, speed * 2 / size, size)
         note = "tensor cores, %d×%d tiles, %d stages of asynchronous copies" % (
             values["tile_m"], values["tile_n"], values["stages"])
-        yield speed * 2 / size * useful, dict(values, splits=splits), note
+        yield rank, dict(values, splits=splits), note
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
 <%namespace name="load" file="parts/load.mako"/>\
@@ -143,6 +145,7 @@ def propose(problem, profile):
 <%namespace name="store" file="parts/store.mako"/>\
 <%namespace name="wide" file="parts/wide.mako"/>\
 <%namespace name="split" file="parts/nv_split.mako"/>\
+<%namespace name="activation" file="parts/nv_activation.mako"/>\
 <%namespace name="staging" file="parts/nv_stage.mako"/>\
 <%namespace name="pairs_of_sums" file="parts/nv_pairs.mako"/>\
 <%namespace name="ptx" file="parts/ptx.mako"/>\
@@ -173,6 +176,7 @@ ${types.prelude()}
 ${wide.types()}
 ${load.functions()}
 ${store.functions()}
+${activation.functions()}
 % if entry == "add_splits":
 ${split.reduce()}
 % else:

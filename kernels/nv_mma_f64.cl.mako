@@ -107,9 +107,9 @@ def launches(config, derived, problem, profile):
 # By tiles: speed with every compute unit busy, in multiples of the naive kernel's; work-groups
 # that share a unit; tile_m, tile_n, warp_m, warp_n, stages, ahead, group_rows.
 SPEEDS = (
-    (15.5, 1, (128, 128, 32, 64, 4, 2, 16)),
-    (15, 3, (64, 64, 32, 32, 4, 1, 8)),
-    (14, 3, (64, 64, 32, 32, 3, 1, 8)),
+    (14.5, 1, (128, 128, 32, 64, 4, 2, 16)),
+    (15.7, 2, (64, 64, 32, 32, 4, 1, 8)),
+    (15, 2, (64, 64, 32, 32, 3, 1, 8)),
     (10, 6, (32, 32, 16, 16, 4, 1, 8)),
 )
 
@@ -118,10 +118,13 @@ def propose(problem, profile):
     names = ("tile_m", "tile_n", "warp_m", "warp_n", "stages", "ahead", "group_rows")
     for speed, shared, numbers in SPEEDS:
         values = dict(zip(names, numbers), tile_k=16)
-        splits, useful = best_splits(problem, profile, values, shared, 208)
+        if min(problem.m, problem.n) >= 6144:
+            values["group_rows"] = 16
+        items = 32 * (values["tile_m"] // values["warp_m"]) * (values["tile_n"] // values["warp_n"])
+        splits, rank = best_splits(problem, profile, values, items, shared, speed, 8)
         note = "float64 tensor cores, %d×%d tiles, %d stages of asynchronous copies" % (
             values["tile_m"], values["tile_n"], values["stages"])
-        yield speed * useful, dict(values, splits=splits), note
+        yield rank, dict(values, splits=splits), note
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
 <%namespace name="load" file="parts/load.mako"/>\

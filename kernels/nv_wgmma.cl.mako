@@ -67,30 +67,32 @@ def post_build(binary, profile):
 
 def derive(config, kind, profile):
     size = SIZES[kind.a.dtype]
-    any_major = size == 2
-    a_fits = kind.a.alignment >= 16 and (kind.a.order == "row" or (any_major and kind.a.order == "column"))
-    b_fits = kind.b.alignment >= 16 and (kind.b.order == "column" or (any_major and kind.b.order == "row"))
+    a_packed, b_packed = packed_sides(kind, size)
     pairs = pairs_of(kind)
     warps = config.tile_m // 16
     stage_bytes = (config.tile_m + config.tile_n) * 128
-    # 16 rows x 128 bytes of 16-bit results of each warp, padded against bank conflicts
-    staging = 16 * 144 * warps if pairs == "packed" else 0
+    # An activation is long: it stands in the text once for many elements, which wait in local
+    # memory, 16 rows x 64 columns of each warp. Results of 16 bits go through there to be written
+    # 128 bytes of a row at a time, padded against bank conflicts.
+    lengthy = kind.activation not in ("none", "relu") or kind.expression is not None
+    staging = 16 * (256 if lengthy else 144 if pairs == "packed" else 0) * warps
     maps_at = config.stages * stage_bytes + staging
     return dict(
         size=size,
         tile_k=tile_k_of(config, size),
-        a_packed=not a_fits,
-        b_packed=not b_fits,
+        a_packed=a_packed,
+        b_packed=b_packed,
         # lines along the rows of A, the columns of B: "MN-major"
-        a_across=1 if a_fits and kind.a.order == "column" else 0,
-        b_across=1 if b_fits and kind.b.order == "row" else 0,
+        a_across=1 if not a_packed and kind.a.order == "column" else 0,
+        b_across=1 if not b_packed and kind.b.order == "row" else 0,
         pairs=pairs,
+        lengthy=lengthy,
+        out_unit=4 if lengthy and pairs == "plain" else 2 if pairs == "plain" else 1,
+        out_unit_alignment=min(4 * PLAIN_OUTPUTS.get(kind.out.dtype, 1), 16) if lengthy else 2 * PLAIN_OUTPUTS.get(kind.out.dtype, 1),
         a_unit=1,
         b_unit=1,
         a_unit_alignment=1,
         b_unit_alignment=1,
-        out_unit=2 if pairs == "plain" else 1,
-        out_unit_alignment=2 * PLAIN_OUTPUTS.get(kind.out.dtype, 1),
         work_items=128 * (config.tile_m // 64 + 1),
         consumers=config.tile_m // 64,
         numbers=config.tile_n // 2,
@@ -99,6 +101,17 @@ def derive(config, kind, profile):
         maps_at=maps_at,
         barriers_at=maps_at + 256,
         local_bytes=maps_at + 256 + 16 * config.stages,
+    )
+
+
+def packed_sides(kind, size):
+    """Whether A and B must be copied first: the copy engine takes aligned lines, and wgmma takes
+    terms side by side unless elements have 16 bits."""
+    a_orders, b_orders = ("row", "column"), ("column", "row")
+    count = 2 if size == 2 else 1
+    return (
+        kind.a.alignment < 16 or kind.a.order not in a_orders[:count],
+        kind.b.alignment < 16 or kind.b.order not in b_orders[:count],
     )
 
 
@@ -188,13 +201,20 @@ SPEEDS = (
 
 def propose(problem, profile):
     size = SIZES[problem.kind.a.dtype]
+    before = sum(
+        SECOND_LAUNCH_NS + 3 * problem.batch_count * outer * problem.k * size / BYTES_A_NS
+        for packed, outer in zip(packed_sides(problem.kind, size), (problem.m, problem.n))
+        if packed
+    )
     for speed, shared, (tile_m, tile_n, stages) in SPEEDS:
         values = dict(tile_m=tile_m, tile_n=tile_n, bytes_k=128, stages=stages, group_rows=8)
-        splits, useful = best_splits(
-            problem, profile, dict(values, tile_k=128 // size), shared, 2650 * 2 / size)
+        items = 128 * (tile_m // 64 + 1)
+        tiles = dict(values, tile_k=128 // size)
+        splits, rank = best_splits(
+            problem, profile, tiles, items, shared, speed * 2 / size, size, before)
         note = "tensor cores fed by the copy engine, %d×%d tiles, %d stages" % (
             tile_m, tile_n, stages)
-        yield speed * 2 / size * useful, dict(values, splits=splits), note
+        yield rank, dict(values, splits=splits), note
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
 <%namespace name="load" file="parts/load.mako"/>\
@@ -202,6 +222,7 @@ def propose(problem, profile):
 <%namespace name="store" file="parts/store.mako"/>\
 <%namespace name="wide" file="parts/wide.mako"/>\
 <%namespace name="split" file="parts/nv_split.mako"/>\
+<%namespace name="activation" file="parts/nv_activation.mako"/>\
 <%namespace name="packing" file="parts/nv_pack.mako"/>\
 <%namespace name="pairs_of_sums" file="parts/nv_pairs.mako"/>\
 <%namespace name="ptx" file="parts/ptx.mako"/>\
@@ -238,6 +259,7 @@ ${types.prelude()}
 ${wide.types()}
 ${load.functions()}
 ${store.functions()}
+${activation.functions()}
 % if entry == "add_splits":
 ${split.reduce()}
 % else:
@@ -334,7 +356,9 @@ ${split.where_am_i("turn")}\
 ${index.bases("batch")}\
             const index_t warp_row = first_row + consumer * 64 + (warp & 3) * 16;
             const index_t lane_col = first_col + (lane & 3) * 2;
-% if pairs == "packed" and "partial" not in arguments:
+% if lengthy and "partial" not in arguments:
+${store_waiting()}\
+% elif pairs == "packed" and "partial" not in arguments:
 ${store_staged()}\
 % else:
 % for half in range(2):
@@ -458,6 +482,57 @@ ${store.value(f"sums[{4 * (8 * block + j) + 2 * half + at}]", "row", f"(col + {a
                 }
             }
 % endfor
+            ${ptx.warp_barrier()}
+% endfor
+</%def>
+
+<%def name="store_waiting()">\
+            // 64 columns at a time: sums to local memory, chunk c of row r in place c ^ 2 (r % 8),
+            // then four neighbours through the epilogue at once, in a loop
+            const uint waiting = tiles_at + ${staging_at} + (consumer * 4 + (warp & 3)) * ${16 * 256};
+            const uint swap = (lane >> 2) * 2, put = waiting + (lane >> 2) * 256 + (lane & 3) * 8;
+% for block in range(tile_n // 64):
+% for half in range(2):
+% for j in range(8):
+            ${ptx.store_two(f"put + {half * 8 * 256} + (({2 * j} ^ swap) << 4)", f"sums[{4 * (8 * block + j) + 2 * half}]", f"sums[{4 * (8 * block + j) + 2 * half + 1}]")}
+% endfor
+% endfor
+            ${ptx.warp_barrier()}
+            #pragma unroll 1
+            for (int line = lane >> 4; line < 16; line += 2) {
+                const index_t row = warp_row + line, col = first_col + ${64 * block} + (lane & 15) * 4;
+                uint4 four;
+                ${ptx.load_four("four", "waiting + line * 256 + (((lane & 15) ^ (line & 7) * 2) << 4)")}
+                if (row < m && col + 3 < n) {
+% if pairs:
+                    ${out.storage if pairs == "plain" else "float"} ${", ".join(f"done_{q}" for q in range(4))};
+% endif
+% for q in range(4):
+                    {
+${store.value(f"as_{compute.scalar}(four.{'xyzw'[q]})", "row", f"(col + {q})")}\
+% if pairs:
+                        done_${q} = ${store.real_part("value")};
+% else:
+                        write_out(out, ${index.at("out", "row", f"(col + {q})")}, value);
+% endif
+                    }
+% endfor
+% if pairs == "packed":
+                    uint2 words;
+                    ${ptx.pack_pair(kind.out.dtype, "words.x", "done_0", "done_1")}
+                    ${ptx.pack_pair(kind.out.dtype, "words.y", "done_2", "done_3")}
+                    *(__global uint2 *)((__global ushort *)out + ${index.at("out", "row", "col")}) = words;
+% elif pairs == "plain":
+                    *(__global out_unit_t *)(out + ${index.at("out", "row", "col")}) = (out_unit_t)(done_0, done_1, done_2, done_3);
+% endif
+                } else if (row < m) {
+% for q in range(3):
+                    if (col + ${q} < n) {
+${store.store(f"as_{compute.scalar}(four.{'xyzw'[q]})", "row", f"(col + {q})")}\
+                    }
+% endfor
+                }
+            }
             ${ptx.warp_barrier()}
 % endfor
 </%def>

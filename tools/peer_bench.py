@@ -9,10 +9,12 @@ layout (NN), out (the output's dtype), precision, epilogue (gelu: bias and GELU)
 Ours and cuBLAS take turns, and every other round the order is reversed, because clocks fall with
 heat and whoever comes first reads better. A sample of a round is the median of a few products:
 from the start of a product's first launch to the end of its last by device events on our side,
-between two CUDA events on cuBLAS's. `span` is the time of a product when many follow one another,
-with whatever lies between them. Before each round the output is filled with 0xff bytes; after the
-first and the last every element is compared with a float64 product within the componentwise
-bound. A ratio is cuBLAS's time divided by ours in the same round: 1 is level, more is better.
+between two CUDA events on cuBLAS's, or, for products of less than about 0.1 ms, a replayed graph
+of 20 of them divided by 20, so that no time to submit them is counted. `span` is the time of a
+product when many are called one after another, with whatever lies between them. Before each round
+the output is filled with 0xff bytes; after the first and the last every element is compared with
+a float64 product within the componentwise bound. A ratio is cuBLAS's time divided by ours in the
+same round: 1 is level, more is better.
 """
 
 import argparse
@@ -20,7 +22,9 @@ import json
 import statistics
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +40,7 @@ from clmatmul.problem import ArrayView, Problem  # noqa: E402
 from clmatmul.walk import find_route  # noqa: E402
 
 _ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_GRAPH, _SHORT_FLOPS = 20, 5e9
 _OPERAND_ROUNDOFF = {"high": 2.0**-11, "medium": 2.0**-8}
 
 
@@ -168,7 +173,19 @@ class Bench:
         product = t.bmm if lead else t.mm
         return lambda: product(a, b, out=out)
 
-    def sample_peer(self, call, launches):
+    def graph(self, call):
+        """A function that replays 20 calls which were recorded once."""
+        t = self.torch
+        graph = t.cuda.CUDAGraph()
+        with t.cuda.graph(graph):
+            for _ in range(_GRAPH):
+                call()
+        return graph.replay
+
+    def sample_peer(self, call, launches, graph=None):
+        if graph is not None:
+            once, _ = self.sample_peer(graph, 5)
+            return once / _GRAPH, self.sample_peer(call, launches)[1]
         t = self.torch
         events = [t.cuda.Event(enable_timing=True) for _ in range(launches + 1)]
         events[0].record()
@@ -245,12 +262,13 @@ class Bench:
                 print(f"    WRONG ({candidate.worst:.3g}): {candidate.config}", flush=True)
                 found.remove(candidate)
         call()
+        graph = self.graph(call) if job.flops < _SHORT_FLOPS and job.dtype != "int8" else None
         launches = 3 if job.flops > 4e11 else 5 if job.flops > 2e10 else 20
         for turn in range(job.rounds + 1):
             order = [*found, None]
             for x in order if turn % 2 else reversed(order):
                 if x is None:
-                    once, span = self.sample_peer(call, launches)
+                    once, span = self.sample_peer(call, launches, graph)
                     job.peer.append(once)
                     job.peer_span.append(span)
                 else:
@@ -289,23 +307,48 @@ class Bench:
         return row
 
 
+def build(entries, probes):
+    """Build and check what jobs need, into the cache of programs; for a process of its own."""
+    device = selection.resolve()
+    device.learn(probes)
+    for entry in entries:
+        job = Job(**entry)
+        for config in job.configs:
+            try:
+                find_route(device, job.problem(), TileConfig.parse(config) if config else None)
+            except ClmatmulError as error:
+                print(f"    {config}: {str(error)[:200]}", flush=True)
+
+
+def build_all(entries, probes, processes):
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        for job in [pool.submit(build, entries[i::processes], probes) for i in range(processes)]:
+            job.result()
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("jobs", type=Path, help="a JSON file, as described above")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--seconds", type=float, default=500, help="begin no job after this")
     parser.add_argument("--probe", action="append", default=[], help="NAME=VALUE, taken as found")
+    parser.add_argument("--processes", type=int, default=1, help="that build beforehand")
     options = parser.parse_args(arguments)
-    device = selection.resolve()
+    entries = json.loads(options.jobs.read_text())
     probes = {x.split("=")[0]: int(x.split("=")[1]) for x in options.probe}
-    device.profile = device.profile.with_probes(**probes)
+    start = time.perf_counter()
+    if options.processes > 1:
+        build_all(entries, probes, options.processes)
+        print(f"built in {time.perf_counter() - start:.1f} s", flush=True)
+    device = selection.resolve()
+    device.learn(probes)
     import torch
 
     print(f"{device.profile.title}, driver {device.profile.driver_version}, torch "
           f"{torch.__version__}, {time.strftime('%Y-%m-%d %H:%M')}, probes {device.profile.probes}",
           flush=True)  # fmt: skip
     bench, rows = Bench(device, options.seconds), []
-    for entry in json.loads(options.jobs.read_text()):
+    for entry in entries:
         if time.perf_counter() > bench.until:
             print("out of time")
             break

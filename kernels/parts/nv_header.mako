@@ -77,36 +77,62 @@ def split_launches(entry, config, derived, problem, operands, tile_k):
     ]
 
 
-def best_splits(problem, profile, values, shared, rate):
-    """(splits, share of the device's speed) for tiles that run `shared` to a compute unit.
+# The device's bytes a ns, the ns of a launch, and the multiply-adds that a busy unit does in a ns
+# for each multiple of the naive kernel's speed. As gpu_header.mako has them, in seconds. A second
+# launch reaches a device that is done with the first long before.
+BYTES_A_NS, LAUNCH_NS, NAIVE_RATE = 3500, 4000, 13.5
+SECOND_LAUNCH_NS = 14000
 
-    rate: multiply-adds that a busy unit does in a ns. Work-groups are started shared * units at
-    a time; those left at the end run alone. Parts of k make more of them, at the price of a
-    launch and of writing and reading their sums.
+
+def naive_ns(problem, profile):
+    """How long the naive kernel takes: it is idle where there are few elements, and waits."""
+    items = problem.batch_count * problem.m * problem.n
+    computing = items * problem.k / (NAIVE_RATE * profile.compute_units)
+    computing *= max(256 * profile.compute_units / items, 1)
+    reading = 2 * problem.minimum_bytes / BYTES_A_NS
+    return LAUNCH_NS + max(computing, reading, problem.k * 100)
+
+
+def busy_share(groups, items, shared):
+    """What part of its speed a unit reaches with so many work-groups, each of `items`.
+
+    Four warps keep four fifths of it busy, and `shared` groups all of it.
     """
-    units = profile.compute_units
+    warps, full = groups * items / 32, shared * items / 32
+    if warps < 4:
+        return min(0.2 * warps, 1)
+    return 1 if warps >= full else 0.8 + 0.2 * (warps - 4) / max(full - 4, 1)
+
+
+def best_splits(problem, profile, values, items, shared, speed, size, before=0):
+    """(splits, rank) for tiles that run `shared` to a compute unit.
+
+    items: work-items of a group. speed: of a busy unit, in multiples of a busy naive kernel's.
+    size: bytes of an element of A and B. before: ns that other launches take. Work-groups are
+    started shared * units at a time; those left at the end run alone. Parts of k make more of
+    them, at the price of a launch and of writing and reading their sums.
+    """
+    units, rate = profile.compute_units, NAIVE_RATE * speed
     elements = problem.batch_count * problem.m * problem.n
     tiles = problem.batch_count * ceil_div(problem.m, values["tile_m"])
     tiles *= ceil_div(problem.n, values["tile_n"])
-    ideal = elements * problem.k / (rate * units)
+    area = values["tile_m"] * values["tile_n"]
+    read = (problem.m + problem.n) * problem.k * problem.batch_count * size / BYTES_A_NS
     best = None
     for splits in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128):
         terms = ceil_div(ceil_div(problem.k, splits), values["tile_k"]) * values["tile_k"]
-        if splits > 1 and (splits * 4 * values["tile_k"] > problem.k or tiles * splits > 2 * shared * units):
+        few = splits * 4 * values["tile_k"] > problem.k
+        if splits > 1 and (few or tiles * splits > 2 * shared * units):
             break
         full, left = divmod(tiles * splits, shared * units)
-        rounds = ceil_div(left, units)
-        if full and left:
-            rounds = min(rounds + 1, shared)
-        # Fewer groups on a unit do not fill it: each then runs faster, but less than in proportion.
-        rounds = max(rounds, shared / 2) if left else 0
-        area = values["tile_m"] * values["tile_n"]
-        time = (full * shared + rounds) * area * (terms + 3 * values["tile_k"]) / rate
+        last = ceil_div(left, units)
+        turns = full * shared + (last / busy_share(last, items, shared) if left else 0)
+        time = LAUNCH_NS + max(turns * area * (terms + 3 * values["tile_k"]) / rate, read)
         if splits > 1:
-            time += 4000 + elements * (2 * splits + 1) * 4 / 2500
+            time += SECOND_LAUNCH_NS + elements * (2 * splits + 1) * 4 / BYTES_A_NS
         if best is None or time < best[0]:
             best = time, splits
-    return best[1], ideal / best[0]
+    return best[1], naive_ns(problem, profile) / (best[0] + before)
 
 
 def stage(name, operand, along_k, tile, tile_k, size, work_items, swizzle, offset):

@@ -30,7 +30,8 @@ the copies of a work-item are a multiple of 8 rows apart, so that it is the same
     const uint ${x}_to = tiles_at + ${s["offset"]} + item / ${per_row * tile_k} * ${tile_k * 128} + ${x}_row * 128
 % endif
         + ((${x}_byte >> 4 ^ ${s["swizzle"] % (x + "_row")}) << 4)${"" if unit * s["size"] == 16 else f" + ({x}_byte & 15)"};
-    const int ${x}_inside = ${first} + ${s["tile"]} <= ${"m" if x == "a" else "n"};
+    // ${"rows" if x == "a" else "columns"} from this work-item's first to the matrix's last${"" if s["along_k"] else ", in bytes"}
+    const int ${x}_left = (int)min(${"m" if x == "a" else "n"} - ${first} - ${x}_outer, (index_t)${s["tile"]})${"" if s["along_k"] else f" * {s['size']}"};
     ulong ${x}_from = (ulong)(${x}_start + ((size_t)(${first} + ${x}_outer) * ${outer_stride}
         + (size_t)(first_term + ${x}_term) * ${term_stride}) * ${s["size"]});
     const ulong ${x}_step = (ulong)(size_t)${outer_stride if s["along_k"] else term_stride} * ${s["size"] * (s["outer_step"] if s["along_k"] else s["term_step"])};
@@ -48,7 +49,7 @@ the copies of a work-item are a multiple of 8 rows apart, so that it is the same
             ulong source = ${x}_from;
 % for line in lines:
 % for block in [block for l, block in s["passes"] if l == line]:
-            ${ptx.copy_async(unit * size, f"to + {line * step * row_bytes + block * tile_k * 128}", f"source + {block * 128}")}
+            ${ptx.copy_async(unit * size, f"to + {line * step * row_bytes + block * tile_k * 128}", f"source + {block * 128}", f"({x}_left > {line * step} ? {unit * size} : 0)" if s["along_k"] else f"clamp({x}_left - {block * 128}, 0, {unit * size})")}
 % endfor
 % if line != lines[-1]:
             ${ptx.advance("source", f"{x}_step")}
@@ -96,11 +97,10 @@ the copies of a work-item are a multiple of 8 rows apart, so that it is the same
 
 <%def name="fill_first()">\
     // The first stages - 1 phases' tiles are on their way before the loop.
-    const int inside = a_inside && b_inside;
     #pragma unroll 1
     for (int filling = 0; filling < ${stages - 1}; filling++) {
         const index_t begin = first_term + filling * ${tile_k};
-        if (inside && begin + ${tile_k} <= end_term) {
+        if (begin + ${tile_k} <= end_term) {
 ${copy_whole("a", "filling")}\
 ${copy_whole("b", "filling")}\
         } else if (begin < end_term) {
@@ -111,7 +111,7 @@ ${copy_border("b", "filling", "begin")}\
     }
     int filled = ${stages - 1};
     // the last phase that is followed, stages - 1 later, by one whose tiles are whole
-    const index_t last_whole = inside ? end_term - ${stages * tile_k} : first_term - 1;
+    const index_t last_whole = end_term - ${stages * tile_k};
     index_t first = first_term;
 </%def>
 

@@ -236,6 +236,10 @@ asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");\
 <%def name="store_word(at, word)">\
 asm volatile("st.shared.b32 [%0], %1;" :: "r"(${at}), "r"(${word}) : "memory");\
 </%def>
+<%def name="store_two(at, x, y)"><%
+    register = "f" if compute.kind == "real" else "r"
+%>asm volatile("st.shared.v2.b32 [%0], {%1, %2};" :: "r"(${at}), "${register}"(${x}), "${register}"(${y}) : "memory");\
+</%def>
 <%def name="load_four(v, at)">\
 asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : ${", ".join('"=r"(%s.%s)' % (v, q) for q in "xyzw")} : "r"(${at}) : "memory");\
 </%def>
