@@ -443,9 +443,10 @@ def _operand(view, strides, extents, conjugate, is_b):
         row_stride = cols
     size = ELEMENT_TYPES[view.dtype].itemsize
     alignment = math.gcd(MAX_ALIGNMENT, view.alignment, view.offset * size)
-    for stride in (row_stride, col_stride, *batch_strides):
-        if stride != 1:
-            alignment = math.gcd(alignment, stride * size)
+    # A column vector's rows are 1 apart, and each is the start of a line all the same.
+    between = (row_stride,) if col_stride == 1 else (col_stride,) if row_stride == 1 else ()
+    for stride in (*(between or (row_stride, col_stride)), *batch_strides):
+        alignment = math.gcd(alignment, stride * size)
     return Operand(
         dtype=view.dtype,
         row_stride=row_stride,

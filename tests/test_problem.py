@@ -232,3 +232,13 @@ def test_needs_fp64():
     with_bias = problem_of(np.empty((2, 2), "f4"), np.empty((2, 2), "f4"),
                            epilogue={"bias": view(np.empty(2, "f8"))})  # fmt: skip
     assert with_bias.kind.needs_fp64
+
+
+def test_alignment_of_a_column_vector():
+    """Its rows are one element apart: wide reads of more than one row would be misaligned."""
+    column = ArrayView("bfloat16", (300, 1), (1, 1), 0, 64)
+    row = ArrayView("bfloat16", (1, 320), (320, 1), 0, 64)
+    out = ArrayView("bfloat16", (300, 320), (320, 1), 0, 64)
+    problem = Problem.from_arrays(column, row, out, result="float32")
+    assert problem.a.alignment == 2
+    assert problem.b.alignment == problem.out.alignment == 64
