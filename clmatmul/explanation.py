@@ -126,7 +126,7 @@ def explain_problem(device, problem, find_route, database, forced=None):
     find_route: what the product itself uses to choose and build (`walk.find_route`).
     """
     forced = None if forced is None else TileConfig.parse(forced)
+    route = find_route(device, problem, forced)  # first: it may learn more of the device
     choices = choose(problem, device.profile, None if forced else database, forced)
-    route = find_route(device, problem, forced)
     plan = make_plan(problem, device.profile, route.choice.config)
     return Explanation(problem, device.profile, choices, route, render(plan))

@@ -21,6 +21,7 @@ import numpy as np
 from clmatmul.cases import make_case
 from clmatmul.device import CompileFailure, LaunchFailure, wait
 from clmatmul.device_profile import DeviceProfile
+from clmatmul.element_types import ELEMENT_TYPES
 from clmatmul.errors import ClmatmulError
 from clmatmul.probe_records import read_probes, write_probes
 from clmatmul.problem import OperandKind, ProblemKind
@@ -59,6 +60,12 @@ def ensure(device, kind):
             write_probes(key, known)
         _asked.update((key, x) for x in missing)
     device.learn(known)
+
+
+def ensure_usual(device):
+    """Run what any variant may ask for, for those who look at all variants: tuning, self-check."""
+    for dtype in ("float16", "float64"):
+        ensure(device, _kind(dtype, ("row", "row")))
 
 
 def missing_probes(kind, profile):
@@ -155,19 +162,25 @@ def wgmma(device):
     variant = load_variant("nv_wgmma")
     rng = np.random.default_rng(1)
     for dtype, orders in (("float16", ("row", "row")), ("int8", ("row", "column"))):
-        compute, result = ("float32", dtype) if dtype == "float16" else ("uint32", "int32")
-        kind = ProblemKind(
-            a=OperandKind(dtype, orders[0], 64), b=OperandKind(dtype, orders[1], 64),
-            out=OperandKind(result, "row", 64), c=None, alpha="one", beta="zero", bias=None,
-            residual=None, row_scale=None, col_scale=None, activation="none", compute=compute,
-            result=result, reproducible=False, batch_rank=0, index="int",
-        )  # fmt: skip
+        kind = _kind(dtype, orders)
         for data in ("ids_a", "ids_b", "exact"):
             case = make_case(kind, 300, 400, 333, data, rng)
             verdict = check_case(device, variant.default, case)
             if verdict.fault:
                 return 0, f"{dtype}: {verdict.fault}"
     return 1, ""
+
+
+def _kind(dtype, orders):
+    """The kind of a plain product of well-aligned operands."""
+    result = "int32" if dtype == "int8" else dtype
+    a, b = (OperandKind(dtype, order, 64) for order in orders)
+    return ProblemKind(
+        a=a, b=b, out=OperandKind(result, "row", 64), c=None, alpha="one", beta="zero", bias=None,
+        residual=None, row_scale=None, col_scale=None, activation="none",
+        compute=ELEMENT_TYPES[result].compute, result=result, reproducible=False, batch_rank=0,
+        index="int",
+    )  # fmt: skip
 
 
 _PROBES = {"static_local_bytes": static_local_bytes, "wgmma": wgmma}

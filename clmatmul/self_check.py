@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from clmatmul import device as devices
+from clmatmul import probes
 from clmatmul.cases import make_case
 from clmatmul.choose import choose
 from clmatmul.config import TileConfig
@@ -113,6 +114,7 @@ def selfcheck(device=None, seconds=_SECONDS):
     compilers, and the report says how many checks were left out.
     """
     opened = resolve(device)
+    probes.ensure_usual(opened)
     start = time.perf_counter()
     rng = np.random.default_rng(_SEED)
     variants = all_variants()

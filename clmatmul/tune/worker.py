@@ -12,6 +12,7 @@ import sys
 import threading
 from dataclasses import asdict
 
+from clmatmul import probes
 from clmatmul.config import TileConfig
 from clmatmul.device_profile import DeviceProfile
 from clmatmul.errors import ClmatmulError, DeviceError
@@ -46,6 +47,7 @@ class Session:
         self._device = resolve(selector)
         if self._device.profile.family == "pocl":
             os.environ["CLMATMUL_CACHE"] = "0"  # it keeps what it compiles; binaries cost more
+        probes.ensure_usual(self._device)
         return {"profile": json.loads(self._device.profile.to_json())}
 
     def _canary(self, request):
