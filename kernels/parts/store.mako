@@ -35,6 +35,12 @@ static inline void write_${name}(__global ${element.storage} *p, index_t i, acc_
     p[2 * i] = (${element.storage})${real_part("value")};
     p[2 * i + 1] = (${element.storage})${"value.y" if compute.kind == "complex" else "0"};
 % elif element.kind == "half":
+% if kind.reproducible and compute.kind == "real":
+    if (value != value) {
+        ((__global ushort *)p)[i] = 0x7e00;  // conversions make different NaNs too
+        return;
+    }
+% endif
     vstore_half_rte(${real_part("value")}, i, p);
 % elif element.kind == "bfloat":
     // Round to nearest even on the upper 16 bits; a NaN keeps a bit of its payload set.
