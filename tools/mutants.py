@@ -83,7 +83,7 @@ def _swapped(line):
 
 
 def _parts(line):
-    return sorted(x.strip() for x in re.split(r"const \w+|[,;*+]|&&", line))
+    return sorted(x for x in re.split(r"const \w+|[,;*+() ]|&&", line) if x)
 
 
 def _strides(line):

@@ -111,7 +111,7 @@ def kinds_of(variant):
     yield replace(conjugates, a=replace(conjugates.a, conjugate=True))
     narrow = plain_kind("float16", layout)
     yield replace(narrow, out=replace(narrow.out, dtype="bfloat16"))
-    yield plain_kind("float16", layout, activation="gelu_tanh", aux="float32")
+    yield plain_kind("float32", layout, activation="relu", aux="float16", residual="float32")
     yield plain_kind("bool", layout.replace("N", "S", 1))
     yield plain_kind("int8", "TN", alpha="zero", beta="general", c="int8")
 
