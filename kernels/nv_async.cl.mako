@@ -25,6 +25,10 @@ PARAMETERS = {
     "micro_n": (4, 8),
     # Buffers of local memory, all but one of which are being filled while one is read.
     "stages": (2, 3, 4),
+    # Registers that a work-item may have: as many as the compiler likes (0), or fewer, so that more
+    # groups share a compute unit. This compiler has no option for it where a group's size is given;
+    # the driver's PTX has a line for it (post_build).
+    "registers": (0, 128),
 }
 RUNTIME_PARAMETERS = {
     # Rows of tiles that are walked together, so that groups share tiles in the cache.
@@ -32,12 +36,15 @@ RUNTIME_PARAMETERS = {
     # Parts into which the sum over k is cut, each a work-group's; a second launch adds them up.
     "splits": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128),
 }
-DEFAULT = dict(tile_m=32, tile_n=32, tile_k=16, micro_m=4, micro_n=4, stages=2, group_rows=8,
-               splits=1)
+DEFAULT = dict(tile_m=32, tile_n=32, tile_k=16, micro_m=4, micro_n=4, stages=2, registers=0,
+               group_rows=8, splits=1)
 TEST_CONFIGS = (
-    dict(tile_m=16, tile_n=32, tile_k=8, micro_m=4, micro_n=4, stages=3, group_rows=4, splits=1),
-    dict(tile_m=32, tile_n=16, tile_k=8, micro_m=4, micro_n=4, stages=2, group_rows=1, splits=3),
-    dict(tile_m=32, tile_n=16, tile_k=16, micro_m=4, micro_n=4, stages=4, group_rows=8, splits=2),
+    dict(tile_m=16, tile_n=32, tile_k=8, micro_m=4, micro_n=4, stages=3, registers=0,
+         group_rows=4, splits=1),
+    dict(tile_m=32, tile_n=16, tile_k=8, micro_m=4, micro_n=4, stages=2, registers=128,
+         group_rows=1, splits=3),
+    dict(tile_m=32, tile_n=16, tile_k=16, micro_m=4, micro_n=4, stages=4, registers=0,
+         group_rows=8, splits=2),
 )
 CONSTRAINTS = (
     "work_items >= 32",
@@ -49,12 +56,17 @@ CONSTRAINTS = (
     "work_items % a_units == 0",
     "work_items % b_units == 0",
     "local_bytes <= profile.usable_local_bytes",
-    "registers <= 255",
+    "needed_registers <= 255",
     "splits == 1 or splits * tile_k <= problem.k",
 )
 ALIGNMENT_CLASSES = (1, 16)
 INSTRUMENT = ("none",)
+POST_BUILD = "limit_registers"
 WORKSPACE_TYPES = {"partial": "acc_t"}
+
+
+def post_build(binary, profile):
+    return limit_registers(binary)
 
 
 def derive(config, kind, profile):
@@ -104,7 +116,7 @@ def derive(config, kind, profile):
         tile_b_offset=config.tile_k * found["a_local_stride"] * config.stages,
         local_bytes=local * config.stages,
         # an estimate: sums, two sets of fragments, addresses
-        registers=config.micro_m * config.micro_n + fragments + 28,
+        needed_registers=config.micro_m * config.micro_n + fragments + 28,
     )
 
 
@@ -117,18 +129,19 @@ def launches(config, derived, problem, profile):
 
 
 # By tiles: speed with every compute unit busy, in multiples of the naive kernel's (where tiled
-# has 3); work-groups that share a unit; tile_m, tile_n, micro_m, micro_n, stages.
+# has 3); work-groups that share a unit; tile_m, tile_n, micro_m, micro_n, stages,
+# registers.
 SPEEDS = (
-    (14.5, 4, (64, 128, 8, 8, 3)),
-    (13, 6, (64, 64, 8, 8, 3)),
-    (12.5, 4, (64, 64, 8, 4, 3)),
-    (10.5, 6, (32, 64, 4, 8, 3)),
-    (8, 12, (32, 32, 4, 4, 3)),
+    (14.5, 4, (64, 128, 8, 8, 3, 0)),
+    (13, 6, (64, 64, 8, 8, 3, 0)),
+    (12.5, 4, (64, 64, 8, 4, 3, 0)),
+    (10.5, 6, (32, 64, 4, 8, 3, 0)),
+    (8, 12, (32, 32, 4, 4, 3, 0)),
 )
 
 
 def propose(problem, profile):
-    names = ("tile_m", "tile_n", "micro_m", "micro_n", "stages")
+    names = ("tile_m", "tile_n", "micro_m", "micro_n", "stages", "registers")
     for speed, shared, numbers in SPEEDS:
         values = dict(zip(names, numbers), tile_k=16, group_rows=8)
         items = values["tile_m"] * values["tile_n"] // (values["micro_m"] * values["micro_n"])
@@ -189,6 +202,10 @@ void ${entry}(${parameters}) {
     __local acc_t tiles[${local_bytes // 4}] __attribute__((aligned(16)));
     __local acc_t *tile_a = tiles, *tile_b = tiles + ${tile_b_offset};
 ${ptx.declarations()}
+% if registers:
+    ${ptx.limit_registers(registers)}
+% endif
+
     // where am I
     const int item = get_local_id(0);
 ${split.where_am_i()}

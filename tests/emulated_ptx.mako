@@ -117,3 +117,5 @@ every copy done at once. Local addresses are bytes from the start of the kernel'
 </%def>
 
 <%def name="scale(result, stride, factor)">${result} = (ulong)(${stride}) * ${factor};</%def>
+
+<%def name="limit_registers(count)"></%def>

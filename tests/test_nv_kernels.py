@@ -6,17 +6,22 @@ What this cannot show is how fast they are, and a missing wait: copies are done 
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from kinds import plain_kind, test_configs
 
 from clmatmul import templates
 from clmatmul.cases import make_case
+from clmatmul.choose import choose
 from clmatmul.device import Device
+from clmatmul.device_profile import DeviceProfile
 from clmatmul.errors import ConfigError
+from clmatmul.plan import make_plan
 from clmatmul.trial import check_case, check_sizes
 from clmatmul.variants import load_variant
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("no_binaries")]
+ALL_FOUND = {"static_local_bytes": 231424, "wgmma": 1}
 EMULATED = Path(__file__).with_name("emulated_ptx.mako")
 VARIANTS = ("nv_async", "nv_mma_f64", "nv_mma")
 
@@ -114,3 +119,57 @@ def test_tiles_and_layouts(nvidia, rng, variant, which, alignment):
 def test_not_offered_elsewhere(device, variant):
     if device.profile.family != "nvidia":
         assert load_variant(variant).unmet(KINDS[variant][0], device.profile)
+
+
+PTX = b""".version 9.0
+.target sm_90, texmode_independent
+.entry nv_wgmma(
+)
+.reqntid 128, 1, 1
+{
+\t//@wgmma.fence.sync.aligned;
+\t//@maxnreg 128;
+}
+"""
+
+
+def test_retargeting():
+    """Instructions written as comments become instructions, for the target that has them."""
+    post_build = load_variant("nv_wgmma").header["post_build"]
+    text = post_build(PTX, None).decode()
+    assert ".target sm_90a," in text
+    assert "\n\twgmma.fence.sync.aligned;" in text
+    assert post_build(b".entry add_splits", None) == b".entry add_splits"
+    with pytest.raises(ValueError, match="names no target sm_90"):
+        post_build(PTX.replace(b"sm_90,", b"sm_100,"), None)
+    with pytest.raises(ValueError, match="lost the instructions"):
+        post_build(PTX.replace(b"//@", b"// "), None)
+
+
+def test_limit_of_registers():
+    post_build = load_variant("nv_async").header["post_build"]
+    assert ".maxnreg 128\n.reqntid 128, 1, 1\n{" in post_build(PTX, None).decode()
+    assert post_build(PTX.replace(b"//@maxnreg", b"//"), None) == PTX.replace(b"//@maxnreg", b"//")
+    with pytest.raises(ValueError, match="no line .reqntid"):
+        post_build(PTX.replace(b".reqntid", b".maxntid"), None)
+
+
+def test_every_proposal_is_valid():
+    """What the heuristic offers can be planned, with each probe found and with none."""
+    found = Path(__file__).with_name("profiles") / "nvidia-h200.json"
+    plain = DeviceProfile.from_json(found.read_text())
+    hopper = {"compute_capability": 90, "wgmma": 0}
+    served = set()
+    for probes in ({}, {"compute_capability": 80}, hopper, {**hopper, **ALL_FOUND}):
+        profile = plain.with_probes(**probes)
+        for dtype in ("float32", "float64", "float16", "int8"):
+            kind = aligned(plain_kind(dtype, "NT"), 64)
+            for size in ((1, 1, 1), (300, 40, 2000), (1500, 1500, 700)):
+                rng = np.random.default_rng(0)
+                problem = make_case(kind, *size, "exact", rng, with_result=False).problem
+                choices = choose(problem, profile)
+                make_plan(problem, profile, choices[0].config)
+                served.add((len(probes), choices[0].config.variant))
+    assert (3, "nv_wgmma") in served
+    assert not any(x.startswith("nv_") for count, x in served if count == 0)
+    assert not any(x in ("nv_wgmma", "nv_mma_f64") for count, x in served if count == 1)

@@ -211,6 +211,18 @@ def pack_launch(name, operand, outer, problem, size):
 # ---- PTX for another target ------------------------------------------------------------------
 
 
+def limit_registers(binary):
+    """The driver's PTX with the limit that stands in it as a comment, `//@maxnreg N`, as a line."""
+    before, mark, after = binary.decode("utf-8", "replace").partition("//@maxnreg ")
+    if not mark:
+        return binary
+    if ".reqntid" not in before:
+        raise ValueError("the driver's PTX has no line .reqntid before the kernel's first")
+    limit = after.split(";")[0]
+    before = before.replace(".reqntid", ".maxnreg " + limit + "\n.reqntid", 1)
+    return (before + mark + after).encode("utf-8")
+
+
 def retarget(binary, profile):
     """The driver's PTX with the instructions that are comments in it, for sm_90a."""
     text = binary.decode("utf-8", "replace")

@@ -243,3 +243,11 @@ asm volatile("st.shared.b32 [%0], %1;" :: "r"(${at}), "r"(${word}) : "memory");\
 <%def name="load_four(v, at)">\
 asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : ${", ".join('"=r"(%s.%s)' % (v, q) for q in "xyzw")} : "r"(${at}) : "memory");\
 </%def>
+
+<%doc>
+.maxnreg (11.4.1): the most registers that the assembler may give a work-item. A comment here, which
+`limit_registers` (parts/nv_header.mako) turns into a line before the kernel.
+</%doc>
+<%def name="limit_registers(count)">\
+asm volatile("//@maxnreg ${count};");\
+</%def>
