@@ -4,15 +4,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from clmatmul import call_log, row_blocks
+from clmatmul import call_log, emulated, host_product, row_blocks
 from clmatmul import device as devices
 from clmatmul.arrangement import arrange
 from clmatmul.choose import check_device
 from clmatmul.containers import carried
-from clmatmul.element_types import COMPUTE_TYPES, element_type
+from clmatmul.element_types import COMPUTE_TYPES, element_type, product_type
 from clmatmul.errors import ArgumentError, DtypeError, NoDeviceError, ShapeError, UnsupportedError
 from clmatmul.expression import read_expression
-from clmatmul.host_product import numpy_product
 from clmatmul.operands import (
     HOST_ONLY,
     DeviceMemory,
@@ -96,7 +95,6 @@ class PreparedCall:
             return _copy_on_device(self.target, self.out, self.memory.queue)
         return self.target
 
-
     def _in_blocks(self):
         """True if the operands go to the device, and the result comes back, block by block."""
         special = self.packed or "aux" in self.bound or not self.memory.unsent
@@ -120,8 +118,10 @@ def multiply(request, a, b, c, out, plain=False):
         if request.beta != 0:
             refuse_mask(c, "c")
         if a.dtype.char in HOST_ONLY or b.dtype.char in HOST_ONLY:
-            return numpy_product(request, a, b, c, out)
+            return host_product.numpy_product(request, a, b, c, out)
     try:
+        if read_precision(request.precision).emulated and _is_double(request, a, b):
+            return _emulated(request, a, b, c, out)
         prepared = prepare(request, a, b, c, out)
         result = prepared.run()
         if plain and out is None and prepared.route is not None:
@@ -129,8 +129,60 @@ def multiply(request, a, b, c, out, plain=False):
         return result
     except (UnsupportedError, NoDeviceError, DtypeError):
         if request.fallback == "numpy" and _on_host(a, b, c, out):
-            return numpy_product(request, a, b, c, out)
+            return host_product.numpy_product(request, a, b, c, out)
+        if request.fallback == "emulate" and _is_double(request, a, b):
+            return _emulated(request, a, b, c, out)
         raise
+
+
+def _is_double(request, a, b):
+    """True if the product's dtype is float64 or complex128."""
+    if isinstance(a, Packed) or isinstance(b, Packed):
+        return False
+    a, b = (x if hasattr(x, "dtype") else np.asarray(x) for x in (a, b))
+    return product_type(a.dtype, b.dtype, request.dtype).name in ("float64", "complex128")
+
+
+def _emulated(request, a, b, c, out):
+    """The product in float64 from products of whole numbers on the device; it waits for them."""
+    if request.epilogue is not None or request.axes is not None:
+        raise UnsupportedError(
+            "emulated float64 products take no epilogue and no axes; apply them to the result"
+        )
+    given = [x for x in (a, b, c, out) if devices.is_device_array(x)]
+    queue = common_queue(given, request.queue, request.device and resolve(request.device)) \
+        if given else request.queue  # fmt: skip
+    plain = {"device": None if given else request.device, "queue": queue, "precision": "highest",
+             "memory_limit": request.memory_limit}  # fmt: skip
+
+    def product_in(dtype):
+        request = Request(dtype=dtype, **plain)
+        return lambda x, y: prepare(request, x, y, None, None).run()
+
+    def on_host(x):
+        if x is None:
+            return None
+        return devices.fetch(x) if devices.is_device_array(x) else np.asarray(x)
+
+    def multiply_exactly(x, y):
+        return emulated.multiply(x, y, product_in("int64"), product_in("float32"))
+
+    value = host_product.scaled_product(
+        request, on_host(a), on_host(b), on_host(c), multiply_exactly
+    )
+    dtype = value.dtype if out is None else out.dtype
+    if not np.can_cast(value.dtype, dtype, "same_kind"):
+        raise DtypeError(f"cannot cast the product from {value.dtype} to out's {dtype}")
+    if not given:
+        if out is None:
+            return _face(value, value.ndim == 0)
+        if out.shape != value.shape:
+            raise ShapeError(f"out has shape {out.shape}, and the product {value.shape}")
+        np.copyto(out, value, casting="same_kind")
+        return out
+    target = devices.empty_array(queue, value.shape, dtype, "C", None) if out is None else out
+    target.set(np.ascontiguousarray(value, dtype), queue)
+    return target
 
 
 def repeat(a, b, out, device):

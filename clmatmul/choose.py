@@ -54,8 +54,9 @@ def check_device(problem, profile):
     if problem.kind.needs_fp64 and not profile.fp64:
         raise UnsupportedError(
             f"{profile.title} has no float64 arithmetic, which a product of {problem.a.dtype} and "
-            f"{problem.b.dtype} into {problem.out.dtype} needs; use float32 or complex64 arrays, "
-            "another device (device='cpu'), or fallback='numpy'"
+            f"{problem.b.dtype} into {problem.out.dtype} needs; ask for precision='emulated' or "
+            "fallback='emulate' (whole numbers give float64's accuracy, slower), use float32 or "
+            "complex64 arrays, another device (device='cpu'), or fallback='numpy'"
         )
 
 

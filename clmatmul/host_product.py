@@ -14,11 +14,7 @@ def numpy_product(request, a, b, c, out):
             f"(dtypes {a.dtype} and {b.dtype})"
         )
 
-    def turned(x, how):
-        x = np.swapaxes(x, -1, -2) if how and x.ndim > 1 else x
-        return x.conj() if how == "C" else x
-
-    a, b = turned(a, request.transpose_a), turned(b, request.transpose_b)
+    a, b = _turned(a, request.transpose_a), _turned(b, request.transpose_b)
     keywords = {"casting": request.casting, "order": request.order, "dtype": request.dtype}
     if request.axes is not None:
         keywords["axes"] = request.axes
@@ -35,3 +31,23 @@ def numpy_product(request, a, b, c, out):
         return np.array(value, order=request.order)
     np.copyto(out, value, casting=request.casting)
     return out
+
+
+def scaled_product(request, a, b, c, multiply):
+    """alpha * op(a) @ op(b) + beta * c in float64 or complex128, where `multiply` multiplies
+    matrices; a and b are not read if alpha is 0, nor c if beta is."""
+    a, b = _turned(a, request.transpose_a), _turned(b, request.transpose_b)
+    arrangement = arrange(a.shape, b.shape)
+    x = a[None, :] if a.ndim == 1 else a
+    y = b[:, None] if b.ndim == 1 else b
+    if request.alpha == 0:
+        value = np.zeros(arrangement.shape)
+    else:
+        value = multiply(x, y).reshape(arrangement.shape)
+        value = value if request.alpha == 1 else request.alpha * value
+    return value if request.beta == 0 else value + request.beta * np.asarray(c)
+
+
+def _turned(x, how):
+    x = np.swapaxes(x, -1, -2) if how and x.ndim > 1 else x
+    return x.conj() if how == "C" else x

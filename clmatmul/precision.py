@@ -6,6 +6,7 @@ becomes the next better one, never a worse one:
     highest  IEEE arithmetic in the operands' type; 16-bit floats accumulate in float32 (default)
     high     float32 operands may be rounded to 11 bits (as TF32 has) before they are multiplied
     medium   … to 8 bits (as bfloat16 has)
+    emulated float64 products from whole numbers (`emulated.py`), on devices without float64 too
 
 and `LHS_RHS_ACCUM`, as JAX writes it, such as TF32_TF32_F32: the types to which operands may be
 rounded, and the least accumulator; `_X3`, `_X6` or `_X9` behind it stands for several products
@@ -35,6 +36,7 @@ class Precision:
 
     level: str = "highest"
     accumulate: str | None = None
+    emulated: bool = False
 
 
 @cache
@@ -42,11 +44,14 @@ def read_precision(name):
     """The Precision called `name`; ArgumentError lists what there is."""
     if name in LEVELS:
         return Precision(name)
+    if name == "emulated":
+        return Precision(emulated=True)
     match = _ALGORITHM.fullmatch(name) if isinstance(name, str) else None
     if not match:
         raise ArgumentError(
-            f"precision={name!r} is unknown; there are {', '.join(LEVELS)}, and LHS_RHS_ACCUM "
-            f"such as 'F32_F32_F32', 'TF32_TF32_F32', 'BF16_BF16_F32' (types {', '.join(_BITS)})"
+            f"precision={name!r} is unknown; there are {', '.join(LEVELS)}, emulated, and "
+            "LHS_RHS_ACCUM such as 'F32_F32_F32', 'TF32_TF32_F32', 'BF16_BF16_F32' (types "
+            f"{', '.join(_BITS)})"
         )
     lhs, rhs, accumulator, several = match.groups()
     bits = max(_BITS[lhs], _BITS[rhs])

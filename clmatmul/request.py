@@ -40,7 +40,7 @@ class Request:
     def __post_init__(self):
         _one_of("casting", self.casting, ("no", "equiv", "safe", "same_kind", "unsafe"))
         _one_of("order", self.order, ("K", "A", "C", "F"))
-        _one_of("fallback", self.fallback, (None, "numpy"))
+        _one_of("fallback", self.fallback, (None, "numpy", "emulate"))
         _one_of("transpose_a", self.transpose_a, (False, True, "C"))
         _one_of("transpose_b", self.transpose_b, (False, True, "C"))
         for name in ("alpha", "beta"):

@@ -25,6 +25,7 @@ def blocks_of(problem):
     a, out = problem.a, problem.out
     large = min(problem.m * problem.k * size["a"], problem.m * problem.n * size["out"])
     plain = not problem.batch and problem.c is None and not list(problem.epilogue.operands())
+    plain = plain and problem.epilogue.expression is None  # which may say `row`
     # Rows must lie one after another, in both.
     apart = a.order == "row" and a.row_stride >= problem.k
     dense = out.order == "row" and out.row_stride == problem.n

@@ -1,5 +1,7 @@
 """Work fused behind a product, through the public functions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
@@ -174,3 +176,14 @@ def test_a_plan_with_an_epilogue(operands):
 @pytest.fixture
 def queue(device):
     return cl.CommandQueue(device.context)
+
+
+def test_a_product_in_blocks_of_rows_has_no_expression():
+    """A block's first row is not the product's."""
+    from clmatmul.explanation import plain_problem
+    from clmatmul.row_blocks import blocks_of
+
+    problem = plain_problem(4096, 4096, 4096, "float32", "NN", ())
+    assert len(blocks_of(problem)) > 1
+    spec = replace(problem.epilogue, expression="(acc + row)")
+    assert len(blocks_of(replace(problem, epilogue=spec))) == 1

@@ -1,0 +1,186 @@
+"""float64 products from whole numbers, against exact rationals; on devices without float64."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cl_array
+import pytest
+
+import clmatmul
+from clmatmul import emulated
+from clmatmul.errors import UnsupportedError
+from clmatmul.selection import use_device
+
+
+def exact_int(x, y):
+    return x.astype(np.int64) @ y.astype(np.int64)
+
+
+def multiply(a, b):
+    return emulated.multiply(a, b, exact_int, np.matmul)
+
+
+def ratio(got, a, b):
+    """Largest error, in parts of what the module promises: 2^-53 |AB| + 2^-55 |A||B|."""
+    worst = 0.0
+    a, b = np.atleast_2d(a), np.atleast_2d(b)
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            terms = [Fraction(x) * Fraction(y) for x, y in zip(a[i], b[:, j], strict=True)]
+            total, size = sum(terms), sum(map(abs, terms))
+            if size:
+                bound = abs(total) / 2**53 + size / 2**55
+                worst = max(worst, float(abs(Fraction(got[i, j]) - total) / bound))
+            else:
+                assert got[i, j] == 0
+    return worst
+
+
+def spread(rng, shape, bits):
+    return rng.standard_normal(shape) * 2.0 ** rng.integers(-bits, bits + 1, shape)
+
+
+@pytest.mark.parametrize("bits", [0, 3, 20, 50])
+@pytest.mark.parametrize("m, n, k", [(3, 4, 5), (1, 1, 1), (2, 3, 40), (1, 2, 1000)])
+def test_bound(rng, m, n, k, bits):
+    """Random and ill-scaled data; far closer than 4 gamma_K."""
+    a, b = spread(rng, (m, k), bits), spread(rng, (k, n), bits)
+    assert ratio(multiply(a, b), a, b) <= 1
+
+
+def test_bound_where_scales_oppose(rng):
+    """Small numbers of A meet the large ones of B, so that every digit counts."""
+    scale = 2.0 ** np.linspace(-55, 55, 12).round()
+    a, b = rng.standard_normal((3, 12)) * scale, rng.standard_normal((12, 3)) / scale[:, None]
+    assert ratio(multiply(a, b), a, b) <= 1
+
+
+def test_cancellation_is_exact(rng):
+    """A sum that vanishes but for its last bits."""
+    x = rng.standard_normal(30)
+    a = np.concatenate([x, -x, [2.0**-60]])[None]
+    b = np.concatenate([np.full(60, 3.0), [1.0]])[:, None]
+    assert multiply(a, b)[0, 0] == 2.0**-60
+
+
+@pytest.mark.parametrize("a, b", [
+    (1e308, 1e308), (5e-324, 1.0), (5e-324, 5e-324), (2.0**-1040, 2.0**-20), (1e-200, 1e200),
+    (np.finfo("f8").max, 1.0), (-0.0, 3.0), (2.0**1023, 2.0**-1074),
+])  # fmt: skip
+def test_the_ends_of_the_range(a, b):
+    with np.errstate(all="ignore"):
+        want = np.float64(a) * b
+        assert multiply(np.array([[a]]), np.array([[b]]))[0, 0] == want
+
+
+def test_too_wide_a_row_is_refused():
+    a = np.array([[1.0, 2.0**-400]])
+    with pytest.raises(UnsupportedError, match=r"a row of the first operand .* factor of 2\^400"):
+        multiply(a, np.ones((2, 1)))
+    with pytest.raises(UnsupportedError, match="a column of the second operand"):
+        multiply(np.ones((1, 2)), a.T)
+
+
+def test_nan_and_infinity_reach_their_own_elements(rng):
+    a, b = rng.standard_normal((6, 5)), rng.standard_normal((5, 6))
+    a[0, 1], a[1, 2], a[2, 0], b[3, 4] = np.nan, np.inf, -np.inf, np.inf
+    a[2, 1] = np.inf
+    b[2, 1] = 0  # infinity times 0
+    with np.errstate(all="ignore"):
+        want, got = a @ b, multiply(a, b)
+    special = ~np.isfinite(want)
+    assert np.array_equal(got[special], want[special], equal_nan=True)
+    assert np.allclose(got[~special], want[~special], rtol=1e-15, atol=1e-15)
+
+
+def test_empty_and_zero():
+    assert multiply(np.zeros((2, 3)), np.ones((3, 2))).tolist() == [[0, 0], [0, 0]]
+    assert multiply(np.zeros((2, 0)), np.zeros((0, 4))).shape == (2, 4)
+    assert multiply(np.zeros((0, 3)), np.zeros((3, 4))).shape == (0, 4)
+
+
+# ---- through the public functions, on a device ----------------------------------------------
+
+
+@pytest.fixture
+def without_float64(device, monkeypatch):
+    """The device, with its float64 hidden."""
+    monkeypatch.setattr(device, "profile", replace(device.profile, fp64=False))
+    clmatmul.walk.forget()
+    with use_device(device):
+        yield device
+    clmatmul.walk.forget()
+
+
+@pytest.mark.parametrize("shapes", [((9, 40), (40, 7)), ((40,), (40, 7)), ((2, 3, 9), (9, 4)),
+                                    ((5,), (5,)), ((3, 1, 4, 6), (2, 6, 5))])  # fmt: skip
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_products(without_float64, rng, shapes, dtype):
+    a, b = (spread(rng, s, 12) for s in shapes)
+    if dtype == "complex128":
+        a, b = a + 1j * rng.standard_normal(a.shape), b - 2j * rng.standard_normal(b.shape)
+    got = clmatmul.matmul(a, b, precision="emulated")
+    want = np.matmul(a, b)
+    size = np.matmul(np.abs(a), np.abs(b))
+    assert np.shape(got) == np.shape(want) and np.asarray(got).dtype == dtype
+    assert np.all(np.abs(got - want) <= 60 * 2.0**-53 * size)
+    assert np.array_equal(clmatmul.matmul(a, b, fallback="emulate"), got)
+
+
+def test_the_bound_on_a_device(without_float64, rng):
+    a, b = spread(rng, (8, 300), 25), spread(rng, (300, 9), 25)
+    assert ratio(clmatmul.matmul(a, b, precision="emulated"), a, b) <= 1
+
+
+def test_the_same_bits_as_whole_numbers_by_numpy(device, rng):
+    """Nothing of the device is in the result."""
+    a, b = spread(rng, (30, 70), 8), spread(rng, (70, 20), 8)
+    assert np.array_equal(clmatmul.matmul(a, b, precision="emulated"), multiply(a, b))
+
+
+def test_without_it_the_error_names_the_choices(without_float64):
+    a = np.ones((3, 3))
+    with pytest.raises(UnsupportedError, match="precision='emulated'.*fallback='emulate'.*numpy"):
+        clmatmul.matmul(a, a)
+
+
+def test_gemm_and_out(device, rng):
+    a, b, c = spread(rng, (4, 6), 3), spread(rng, (5, 6), 3), spread(rng, (4, 5), 3)
+    out = np.empty((4, 5))
+    got = clmatmul.gemm(a, b, c, alpha=2, beta=-0.5, transpose_b=True, out=out,
+                        precision="emulated")  # fmt: skip
+    assert got is out and np.allclose(out, 2 * (a @ b.T) - 0.5 * c, rtol=1e-14)
+    got = clmatmul.gemm(a, b, alpha=0, transpose_b=True, precision="emulated")
+    assert got.shape == (4, 5) and not got.any()
+
+
+def test_arrays_of_a_device(device, rng):
+    queue = cl.CommandQueue(device.context)
+    a, b = spread(rng, (4, 6), 3), spread(rng, (6, 5), 3)
+    x, y = cl_array.to_device(queue, a), cl_array.to_device(queue, b)
+    got = clmatmul.matmul(x, y, precision="emulated")
+    assert isinstance(got, cl_array.Array) and np.array_equal(got.get(), multiply(a, b))
+    got = clmatmul.matmul(x, b.tolist(), precision="emulated")
+    assert np.array_equal(got.get(), multiply(a, b))
+    out = cl_array.zeros(queue, (4, 5), "f8")
+    assert clmatmul.matmul(x, b, out=out, precision="emulated") is out
+    assert np.array_equal(out.get(), multiply(a, b))
+
+
+def test_only_float64_is_emulated(device, rng):
+    a = rng.integers(-3, 4, (5, 5)).astype("f4")
+    got = clmatmul.matmul(a, a, precision="emulated")
+    assert got.dtype == np.float32 and np.array_equal(got, a @ a)
+
+
+def test_refused(device):
+    a = np.ones((3, 3))
+    epilogue = clmatmul.Epilogue(activation="relu")
+    with pytest.raises(UnsupportedError, match="no epilogue"):
+        clmatmul.matmul(a, a, precision="emulated", epilogue=epilogue)
+    with pytest.raises(clmatmul.ShapeError):
+        clmatmul.matmul(a, a, precision="emulated", out=np.empty((2, 3)))
+    with pytest.raises(clmatmul.ShapeError):
+        clmatmul.matmul(a, np.ones((4, 3)), precision="emulated")
