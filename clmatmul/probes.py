@@ -23,7 +23,7 @@ from clmatmul.device import CompileFailure, LaunchFailure, wait
 from clmatmul.device_profile import DeviceProfile
 from clmatmul.element_types import ELEMENT_TYPES
 from clmatmul.errors import ClmatmulError
-from clmatmul.probe_records import read_probes, write_probes
+from clmatmul.probe_records import probe_file, read_probes, write_probes
 from clmatmul.problem import OperandKind, ProblemKind
 from clmatmul.selection import resolve
 from clmatmul.trial import check_case
@@ -56,8 +56,9 @@ def ensure(device, kind):
         known = read_probes(key)
         if any(x not in known for x in missing):
             found = run_probes(device.profile, missing)
-            known = {**read_probes(key), **found}
+            known = {**read_probes(key), **{x: v for x, v in found.items() if v is not None}}
             write_probes(key, known)
+            known = {**dict.fromkeys(missing, 0), **known}
         _asked.update((key, x) for x in missing)
     device.learn(known)
 
@@ -80,13 +81,20 @@ def missing_probes(kind, profile):
 
 
 def run_probes(profile, names):
-    """name → number found, each by a child process; 0 and a warning where one failed."""
+    """name → number found, each by a child process; a warning where one failed.
+
+    0: it failed; None: no process could be started, which says nothing of the device.
+    """
     found = {}
     for name in names:
         value, why = _ask_child(profile, name)
         found[name] = value
         if not value:
-            _log.warning("%s: probe %s failed (%s); slower kernels serve", profile.title, name, why)
+            _log.warning(
+                "%s: probe %s failed (%s); slower kernels serve. It is tried again with another "
+                "driver, or once %s is deleted",
+                profile.title, name, why, probe_file(profile.key),
+            )  # fmt: skip
     return found
 
 
@@ -102,7 +110,7 @@ def _ask_child(profile, name):
     except subprocess.TimeoutExpired:
         return 0, f"no answer in {_SECONDS} s"
     except OSError as error:
-        return 0, str(error)
+        return None, str(error)
     try:
         answer = json.loads(done.stdout.strip().splitlines()[-1])
         return int(answer["value"]), answer["why"]

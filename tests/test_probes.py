@@ -109,3 +109,14 @@ def test_a_child_process_that_dies_is_a_failed_probe(device):
 def test_a_child_process_that_hangs_is_a_failed_probe(device, monkeypatch):
     monkeypatch.setattr(probes, "_SECONDS", 0.05)
     assert probes._ask_child(device.profile, "static_local_bytes") == (0, "no answer in 0.05 s")
+
+
+def test_no_process_at_all_is_not_remembered(monkeypatch):
+    def refused(*arguments, **keywords):
+        raise PermissionError("no processes here")
+
+    monkeypatch.setattr(probes.subprocess, "run", refused)
+    opened = Opened(HOPPER)
+    probes.learn(opened, SimpleNamespace(flops=1e12, kind=plain_kind("float16")))
+    assert opened.profile.probe("wgmma") == 0
+    assert read_probes(HOPPER.key) == {}
