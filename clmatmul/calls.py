@@ -119,8 +119,9 @@ def multiply(request, a, b, c, out, plain=False):
             refuse_mask(c, "c")
         if a.dtype.char in HOST_ONLY or b.dtype.char in HOST_ONLY:
             return host_product.numpy_product(request, a, b, c, out)
+    precision = read_precision(request.precision)
     try:
-        if read_precision(request.precision).emulated and _is_double(request, a, b):
+        if precision.emulated and _product_name(request, a, b) in ("float64", "complex128"):
             return _emulated(request, a, b, c, out)
         prepared = prepare(request, a, b, c, out)
         result = prepared.run()
@@ -130,21 +131,25 @@ def multiply(request, a, b, c, out, plain=False):
     except (UnsupportedError, NoDeviceError, DtypeError):
         if request.fallback == "numpy" and _on_host(a, b, c, out):
             return host_product.numpy_product(request, a, b, c, out)
-        if request.fallback == "emulate" and _is_double(request, a, b):
+        emulated_types = ("float64", "complex128") if request.fallback == "emulate" else ()
+        if precision.compensated:
+            emulated_types += ("float32", "complex64")
+        if emulated_types and _product_name(request, a, b) in emulated_types:
             return _emulated(request, a, b, c, out)
         raise
 
 
-def _is_double(request, a, b):
-    """True if the product's dtype is float64 or complex128."""
+def _product_name(request, a, b):
+    """The name of the product's dtype; None for packed operands, which stay on their device."""
     if isinstance(a, Packed) or isinstance(b, Packed):
-        return False
+        return None
     a, b = (x if hasattr(x, "dtype") else np.asarray(x) for x in (a, b))
-    return product_type(a.dtype, b.dtype, request.dtype).name in ("float64", "complex128")
+    return product_type(a.dtype, b.dtype, request.dtype).name
 
 
 def _emulated(request, a, b, c, out):
-    """The product in float64 from products of whole numbers on the device; it waits for them."""
+    """The product from products of whole numbers on the device, exact but for the rounding of
+    float64 and then of the result; it waits for them."""
     if request.epilogue is not None or request.axes is not None:
         raise UnsupportedError(
             "emulated float64 products take no epilogue and no axes; apply them to the result"
@@ -170,12 +175,12 @@ def _emulated(request, a, b, c, out):
     value = host_product.scaled_product(
         request, on_host(a), on_host(b), on_host(c), multiply_exactly
     )
-    dtype = value.dtype if out is None else out.dtype
+    dtype = np.dtype(_product_name(request, a, b)) if out is None else out.dtype
     if not np.can_cast(value.dtype, dtype, "same_kind"):
         raise DtypeError(f"cannot cast the product from {value.dtype} to out's {dtype}")
     if not given:
         if out is None:
-            return _face(value, value.ndim == 0)
+            return _face(value.astype(dtype, copy=False), value.ndim == 0)
         if out.shape != value.shape:
             raise ShapeError(f"out has shape {out.shape}, and the product {value.shape}")
         np.copyto(out, value, casting="same_kind")

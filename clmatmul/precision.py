@@ -7,6 +7,8 @@ becomes the next better one, never a worse one:
     high     float32 operands may be rounded to 11 bits (as TF32 has) before they are multiplied
     medium   … to 8 bits (as bfloat16 has)
     emulated float64 products from whole numbers (`emulated.py`), on devices without float64 too
+    compensated  float32 products summed in float64, or in whole numbers where there is none: the
+             error is a rounding of the result, and 2^-53 times what a float64 sum's is
 
 and `LHS_RHS_ACCUM`, as JAX writes it, such as TF32_TF32_F32: the types to which operands may be
 rounded, and the least accumulator; `_X3`, `_X6` or `_X9` behind it stands for several products
@@ -37,6 +39,7 @@ class Precision:
     level: str = "highest"
     accumulate: str | None = None
     emulated: bool = False
+    compensated: bool = False
 
 
 @cache
@@ -46,12 +49,14 @@ def read_precision(name):
         return Precision(name)
     if name == "emulated":
         return Precision(emulated=True)
+    if name == "compensated":
+        return Precision(accumulate="float64", compensated=True)
     match = _ALGORITHM.fullmatch(name) if isinstance(name, str) else None
     if not match:
         raise ArgumentError(
-            f"precision={name!r} is unknown; there are {', '.join(LEVELS)}, emulated, and "
-            "LHS_RHS_ACCUM such as 'F32_F32_F32', 'TF32_TF32_F32', 'BF16_BF16_F32' (types "
-            f"{', '.join(_BITS)})"
+            f"precision={name!r} is unknown; there are {', '.join(LEVELS)}, emulated, "
+            "compensated, and LHS_RHS_ACCUM such as 'F32_F32_F32', 'TF32_TF32_F32', "
+            f"'BF16_BF16_F32' (types {', '.join(_BITS)})"
         )
     lhs, rhs, accumulator, several = match.groups()
     bits = max(_BITS[lhs], _BITS[rhs])

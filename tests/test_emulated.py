@@ -169,6 +169,26 @@ def test_arrays_of_a_device(device, rng):
     assert np.array_equal(out.get(), multiply(a, b))
 
 
+@pytest.mark.parametrize("hidden", [False, True])
+def test_compensated(device, rng, monkeypatch, hidden):
+    """float32 products with the error of one rounding, with float64 or without."""
+    if hidden:
+        monkeypatch.setattr(device, "profile", replace(device.profile, fp64=False))
+        clmatmul.walk.forget()
+    elif not device.profile.fp64:
+        pytest.skip("as without float64")
+    a, b = (spread(rng, s, 10).astype("f4") for s in ((6, 400), (400, 5)))
+    with use_device(device):
+        got = clmatmul.matmul(a, b, precision="compensated")
+    assert got.dtype == np.float32
+    wide, size = a.astype("f8") @ b.astype("f8"), np.abs(a).astype("f8") @ np.abs(b)
+    allowed = 2.0**-24 * np.abs(wide) + 400 * 2.0**-53 * size
+    assert np.all(np.abs(got - wide) <= 1.01 * allowed + 400 * 2.0**-53 * size)
+    worse = clmatmul.matmul(a, b)
+    assert np.abs(got - wide).max() < np.abs(worse - wide).max()
+    clmatmul.walk.forget()
+
+
 def test_only_float64_is_emulated(device, rng):
     a = rng.integers(-3, 4, (5, 5)).astype("f4")
     got = clmatmul.matmul(a, a, precision="emulated")
