@@ -70,6 +70,7 @@ COMMANDS = (
     Command("demo", "clmatmul.cli.demo", "real data, checked, tuned and timed"),
     Command("bench", "clmatmul.cli.bench", "time products against other libraries", True),
     Command("tune", "clmatmul.cli.tune", "find the best kernel for your sizes"),
+    Command("db", "clmatmul.cli.db", "what was tuned: look, merge, export, verify"),
 )
 
 
