@@ -1,6 +1,7 @@
 """`clmatmul tune`: find the fastest configuration for a product."""
 
 import argparse
+import itertools
 import json
 import sys
 
@@ -12,6 +13,7 @@ from clmatmul.explanation import plain_problem
 from clmatmul.space import parse_within
 from clmatmul.tune import tune
 from clmatmul.tune.progress import PlainProgress, Progress, RichProgress
+from clmatmul.tune.shapes import SUITES, Weighted, read_shapes, size_range, suite
 from clmatmul.tune.strategies import DEFAULT, STRATEGIES
 
 _NOTHING_PASSED = 1
@@ -20,19 +22,26 @@ _INTERRUPTED = 130
 
 def add_arguments(parser):
     """The problem, the search and its limits, and where records go."""
-    group = parser.add_argument_group("the product")
+    group = parser.add_argument_group(
+        "the product", "A size may be a list or range: 64,128 or 64:256:64 or 64:1024:x2."
+    )
     for name, what in (
         ("m", "rows of A"),
         ("n", "columns of B"),
         ("k", "columns of A, rows of B"),
     ):
-        group.add_argument(f"--{name}", type=size, default=1024, metavar="SIZE",
+        group.add_argument(f"--{name}", type=_sizes, metavar="SIZE",
                            help=f"{what} (default 1024)")  # fmt: skip
     group.add_argument("--batch", type=size, nargs="+", default=(), metavar="SIZE",
                        help="sizes of batch dimensions")  # fmt: skip
     group.add_argument("--dtype", type=dtype_name, default="float32", help="default float32")
     group.add_argument("--layout", choices=("NN", "NT", "TN", "TT"), default="NN",
                        help="of A and B, as for explain (default NN)")  # fmt: skip
+    group.add_argument("--shapes", metavar="FILE",
+                       help="instead: products from CSV (m,n,k and batch, dtype, layout, weight), "
+                            "or what CLMATMUL_RECORD=FILE.jsonl recorded")  # fmt: skip
+    group.add_argument("--suite", choices=tuple(SUITES), action="append",
+                       help="; ".join(f"{x}: {y}" for x, y in SUITES.items()))  # fmt: skip
     group = parser.add_argument_group("the search")
     group.add_argument("--strategy", choices=tuple(STRATEGIES), default=DEFAULT,
                        help=f"default {DEFAULT}; tpe needs the extra optuna")  # fmt: skip
@@ -62,13 +71,10 @@ def add_arguments(parser):
 
 def run(arguments):
     """Search and print the report; 1 if nothing passed, 130 after Ctrl-C."""
-    problem = plain_problem(
-        arguments.m, arguments.n, arguments.k, arguments.dtype, arguments.layout,
-        tuple(arguments.batch),
-    )  # fmt: skip
+    wanted = _wanted(arguments)
     progress = _progress(arguments)
     report = tune(
-        problem,
+        [x.problem for x in wanted],
         arguments.device,
         arguments.budget or "60s",
         strategy=arguments.strategy,
@@ -80,6 +86,7 @@ def run(arguments):
         within={k: v for part in arguments.within or () for k, v in part.items()} or None,
         dry_run=arguments.dry_run,
         jobs=arguments.jobs,
+        weights=[x.weight for x in wanted],
         progress=_Acknowledging(progress) if arguments.jsonl else progress,
     )
     if arguments.jsonl:
@@ -91,6 +98,32 @@ def run(arguments):
     if report.interrupted:
         return _INTERRUPTED
     return 0 if report.ok or report.dry_run else _NOTHING_PASSED
+
+
+def _wanted(arguments):
+    """The Weighted problems that the arguments ask for."""
+    sizes = {name: getattr(arguments, name) for name in "mnk"}
+    several = arguments.shapes or arguments.suite
+    if several and (any(sizes.values()) or arguments.batch):
+        raise ArgumentError("--shapes and --suite have their own sizes; leave --m, --n, --k out")
+    found = []
+    if arguments.shapes:
+        found += read_shapes(arguments.shapes, arguments.dtype, arguments.layout)
+    for name in arguments.suite or ():
+        found += suite(name)
+    if several:
+        return found
+    return [
+        Weighted(plain_problem(m, n, k, arguments.dtype, arguments.layout, tuple(arguments.batch)))
+        for m, n, k in itertools.product(*(sizes[x] or [1024] for x in "mnk"))
+    ]
+
+
+def _sizes(text):
+    try:
+        return size_range(text)
+    except ArgumentError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _progress(arguments):
