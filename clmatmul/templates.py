@@ -17,6 +17,7 @@ from pathlib import Path
 from clmatmul.errors import TemplateError
 
 SUFFIX = ".cl.mako"
+_PART = re.compile(r"""["'](parts/\w+\.mako)["']""")
 _HEADER = re.compile(r"\s*<%!(.*?)%>", re.DOTALL)
 # A header computes sizes; it has no business with files, imports or the interpreter.
 _HEADER_BUILTINS = (
@@ -125,11 +126,23 @@ def _execute_block(name, file, names):
 
 @cache
 def digest(name):
-    """SHA-256 of a variant's template with every part: what its sources are made from."""
+    """SHA-256 of a variant's template with every part that it uses, and that those use: what its
+    sources are made from. Other variants' parts may change without it."""
     sha = hashlib.sha256(text(name).encode())
-    for part in part_names():
+    for part in sorted(_parts_of(text(name))):
         sha.update(part.encode() + b"\0" + text(part).encode())
     return sha.hexdigest()
+
+
+def _parts_of(template):
+    """The names of all parts that a template's text names, directly or through others."""
+    found, waiting = set(), _PART.findall(template)
+    while waiting:
+        part = waiting.pop()
+        if part not in found:
+            found.add(part)
+            waiting += _PART.findall(text(part))
+    return found
 
 
 def render(name, values):

@@ -144,14 +144,15 @@ def test_digest_covers_the_parts(kernel_folder):
 
 
 def test_digest_of_another_part(tmp_path):
-    """Another text of a shared part is another digest of every variant."""
+    """Another text of a shared part is another digest of every variant that uses it, also
+    through another part, and of no other."""
     import shutil
 
     root = Path(templates.__file__).resolve().parent.parent
     if not (root / "kernels").is_dir():
         pytest.skip("not a checkout")
     digests = []
-    for name in ("one", "two"):
+    for name in ("one", "two", "three"):
         copy = tmp_path / name
         shutil.copytree(
             root / "clmatmul", copy / "clmatmul", ignore=shutil.ignore_patterns("__pyc*")
@@ -159,13 +160,17 @@ def test_digest_of_another_part(tmp_path):
         shutil.copytree(root / "kernels", copy / "kernels")
         shutil.copy(root / "setup.cfg", copy)
         if name == "two":
-            with open(copy / "kernels/parts/types.mako", "a") as part:
+            with open(copy / "kernels/parts/activation.mako", "a") as part:  # by way of store
+                part.write("\n")
+        if name == "three":
+            with open(copy / "kernels/parts/gpu_header.mako", "a") as part:
                 part.write("\n")
         code = f"import sys; sys.path[0] = {str(copy)!r}\nfrom clmatmul import templates\n"
         code += f"assert templates.__file__.startswith({str(copy)!r})\n"
-        code += "print(templates.digest('naive'))"
+        code += "print(templates.digest('naive'), templates.digest('tiled'))"
         found = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         )
-        digests.append(found.stdout)
-    assert digests[0] != digests[1]
+        digests.append(found.stdout.split())
+    assert digests[0][0] != digests[1][0] and digests[0][0] == digests[2][0]
+    assert len({tiled for _, tiled in digests}) == 3
