@@ -474,6 +474,31 @@ def test_few_tests_share_a_process(tmp_path):
     assert len(starts) == len(set(starts)) == 5
 
 
+def test_a_brief_run_may_end_early(tmp_path, monkeypatch):
+    """A crash is no failure, what failed before it is one; of the big tests none is run."""
+
+    def run(text):
+        (tmp_path / "test_sample.py").write_text(text)
+        suite = conformance_run.Suite(tests=(str(tmp_path),), seconds=60, brief=True)
+        return conformance_run.run_target(conformance_run.Target("here", tmp_path, "cpu"), suite)
+
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  numeric\n  tiny\n  slow\n")
+    monkeypatch.setattr(
+        conformance_run.Target, "environment", lambda self, scratch: (dict(os.environ), FACTS)
+    )
+    tiny = SUITE.replace("pytest.mark.numeric", "[pytest.mark.numeric, pytest.mark.tiny]")
+    ended = run(tiny.replace("def test_log", "def left_out"))
+    assert ended.verdict == "passed" and ended.total.passed == 2 and not ended.problems
+    wrong = run(tiny + "\ndef test_wrong():\n    assert False\n")
+    assert wrong.verdict == "FAILED" and len(wrong.failures) == 1 + (
+        "OCLGRIND_LOG" not in os.environ
+    )
+    gone = run("import os, pytest\n" + tiny[tiny.index("def test_abort") :].split("def test_log")[0]
+               + "\npytestmark = [pytest.mark.numeric, pytest.mark.tiny]\n")  # fmt: skip
+    assert gone.verdict == "not available" and "SIGABRT" in gone.unavailable
+    assert conformance_run.Suite(brief=True).marker(False) == "numeric and tiny and not slow"
+
+
 def test_the_simulator_runs_few_tests_in_a_process():
     suite = conformance_run.Suite()
     shared = f"--conformance-most={conformance_run.SIMULATED_TESTS}"

@@ -13,6 +13,7 @@ from runtimes import DeviceFacts
 FORMAT = 1
 GENERAL = "general"
 MOST_FAILURES_SHOWN = 20
+ENDED = "the process ended during this test"
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def _outcome(events, findings):
             if event["outcome"] == wanted:
                 return wanted, event["reason"]
     if _unfinished(events):
-        return "failed", "the process ended during this test"
+        return "failed", ENDED
     return "passed", ""
 
 

@@ -35,13 +35,15 @@ class Suite:
     tests: tuple[str, ...] = ("tests",)
     families: tuple[str, ...] = ()
     slow: bool = False
+    brief: bool = False
     extra: tuple[str, ...] = ()
     seconds: float = 3600.0
     logs: Path | None = None
 
     def marker(self, simulator):
         """The expression for pytest's -m."""
-        words = ["numeric"] + ["tiny"] * simulator + ["not slow"] * (not self.slow)
+        tiny = simulator or self.brief
+        words = ["numeric"] + ["tiny"] * tiny + ["not slow"] * (not self.slow)
         return " and ".join(words)
 
     def command(self, records, simulator):
@@ -89,7 +91,11 @@ class Target:
 
 
 def run_target(target, suite):
-    """The `Run` of `suite` on `target`."""
+    """The `Run` of `suite` on `target`.
+
+    A brief run that ends early has no problem for it: what was done by then counts, the test in
+    which it ended does not.
+    """
     start = time.monotonic()
     run = Run(target.name, today())
     with tempfile.TemporaryDirectory(prefix="clmatmul-conformance-") as scratch:
@@ -105,6 +111,12 @@ def run_target(target, suite):
             for item in matrix.of_families(tests, suite.families)
         ]
         problems = tuple(clean(problem, target, scratch) for problem in problems)
+    if suite.brief and problems:
+        progress(f"{target.name}: not done: {'; '.join(problems)}")
+        tests = [item for item in tests if item.reason != matrix.ENDED]
+        if not tests:
+            return replace(run, facts=facts, unavailable="; ".join(problems))
+        problems = ()
     seconds = round(time.monotonic() - start, 1)
     run = matrix.summarise(replace(run, facts=facts, seconds=seconds, problems=problems), tests)
     progress(f"{target.name}: {run.verdict}: {run.total or 'nothing was run'} in {seconds:.0f} s")
@@ -315,6 +327,9 @@ def parser():
         help="fail if one of these is not available")  # fmt: skip
     add("--families", nargs="+", metavar="FAMILY", default=[], help="only tests of these families")
     add("--slow", action="store_true", help="also tests marked slow")
+    add("--brief", action="store_true",
+        help="only tests that are small enough for the simulator; to end early, at --timeout or "
+        "in a crash, is reported and is no failure")  # fmt: skip
     add("--tests", nargs="+", metavar="PATH", default=["tests"],
         help="files or folders for pytest (default: tests)")  # fmt: skip
     add("--jobs", type=positive, metavar="N", default=1,
@@ -374,6 +389,7 @@ def selection(options, extra):
         "implementations": options.only or (),
         "families": options.families,
         "tests": options.tests if options.tests != ["tests"] else (),
+        "tests marked": ("tiny",) if options.brief else (),
         "pytest arguments": extra,
     }
     return "; ".join(f"{key} {' '.join(value)}" for key, value in parts.items() if value)
@@ -396,8 +412,8 @@ def main(arguments=None):
     wanted, others = targets(options, cli.error), merged(options.merge, cli.error)
     if options.logs:
         options.logs.mkdir(parents=True, exist_ok=True)
-    suite = Suite(tuple(options.tests), tuple(options.families), options.slow, extra,
-                  options.timeout, options.logs and options.logs.absolute())  # fmt: skip
+    suite = Suite(tuple(options.tests), tuple(options.families), options.slow, options.brief,
+                  extra, options.timeout, options.logs and options.logs.absolute())  # fmt: skip
     with ThreadPoolExecutor(options.jobs) as pool:
         runs = [*pool.map(lambda target: run_target(target, suite), wanted)]
     runs += [run for run in others if run.name not in {item.name for item in runs}]
