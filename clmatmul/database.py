@@ -26,6 +26,7 @@ STATUSES = (
     "unstable", "too_slow",
 )  # fmt: skip
 _LOCK_SECONDS = 30
+_MOST_BYTES = 2**28
 _log = logging.getLogger("clmatmul")
 
 
@@ -117,6 +118,8 @@ def read_records(path):
     records, bad = [], []
     try:
         with open(path, encoding="utf-8", errors="replace") as lines:
+            if os.fstat(lines.fileno()).st_size > _MOST_BYTES:
+                raise DatabaseError(f"tuning database {path} is larger than any, and is not read")
             for number, line in enumerate(lines, 1):
                 if not line.strip():
                     continue

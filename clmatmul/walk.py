@@ -197,7 +197,8 @@ def _hints(device_key):
     name = device_slug(device_key).rpartition("-")[0]
     try:
         for file in sorted(folder.glob(f"{glob.escape(name)}-*.best.jsonl")):
-            found += read_records(file)
+            if file != best_file(device_key):
+                found += read_records(file)
     except (DatabaseError, OSError) as error:
         _log.info("%s", error)
     kin = [(kinship(device_key, x.device), x) for x in found]
