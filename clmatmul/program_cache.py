@@ -15,6 +15,7 @@ import platformdirs
 from clmatmul.database import replace_file
 
 SCHEMA = 1
+_MOST_BYTES = 2**28
 _log = logging.getLogger("clmatmul")
 _warned = set()
 
@@ -47,7 +48,11 @@ def read(key):
     if not enabled():
         return None
     folder = cache_folder() / key[:2]
+    if not _is_own(folder):
+        return None
     try:
+        if max((folder / f"{key}{x}").stat().st_size for x in (".json", ".bin")) > _MOST_BYTES:
+            raise ValueError("larger than any program")
         description = json.loads((folder / f"{key}.json").read_text())
         binary = (folder / f"{key}.bin").read_bytes()
     except FileNotFoundError:
@@ -62,6 +67,24 @@ def read(key):
     return binary
 
 
+def _is_own(folder):
+    """False, with one warning, if another user may have put programs there: they are code."""
+    if os.name != "posix":
+        return True
+    for place in (folder, folder.parent):
+        try:
+            facts = place.stat()
+        except OSError:
+            continue  # what is not there has nothing in it
+        if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+            _warn_once(
+                f"programs in {place} are not used, because others may write there; make it your "
+                "own (chmod go-w), or set CLMATMUL_CACHE_DIR to a folder of yours"
+            )
+            return False
+    return True
+
+
 def write(key, binary, source, about):
     """Store an entry; a folder that cannot be written is reported once and otherwise ignored."""
     folder = cache_folder() / key[:2]
@@ -71,7 +94,8 @@ def write(key, binary, source, about):
         "about": about,
     }
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for place in (folder.parent, folder):
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
         replace_file(folder / f"{key}.cl", source.encode())
         replace_file(folder / f"{key}.bin", binary)
         replace_file(folder / f"{key}.json", json.dumps(description, indent=1).encode())
@@ -84,7 +108,8 @@ def write(key, binary, source, about):
 
 def is_verified(key):
     """True if this program passed its first-use check on this machine."""
-    return enabled() and (cache_folder() / key[:2] / f"{key}.verified").is_file()
+    folder = cache_folder() / key[:2]
+    return enabled() and (folder / f"{key}.verified").is_file() and _is_own(folder)
 
 
 def mark_verified(key):
