@@ -17,7 +17,7 @@ os.environ["CLMATMUL_CACHE"] = "0"  # each program is used by one process
 from fuzz_problems import Product, Shard  # noqa: E402
 
 from clmatmul import executable, selection  # noqa: E402
-from clmatmul.errors import ClmatmulError, ConfigError  # noqa: E402
+from clmatmul.errors import ClmatmulError, ConfigError, LaunchError  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,10 @@ def fault_of(product, device):
     """The fault of a product's result, or the error that came instead of it."""
     try:
         return product.fault(device)
-    except ConfigError:
-        return None  # a simpler product may be one that its kernel does not serve
+    except (ConfigError, LaunchError):
+        # Refused with a reason, as built kernels are that need more than the device has: products
+        # are served by the next kernel then.
+        return None
     except (ClmatmulError, ValueError, ArithmeticError) as error:
         return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
