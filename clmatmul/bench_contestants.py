@@ -201,7 +201,7 @@ class Product:
 
         def call():
             self.plan(self.a.device, self.b.device, self.out.device)
-            self.queue.finish()
+            self.device.finish(self.queue, self.out.device.events[-1])
 
         return self._on_device("device", call)
 

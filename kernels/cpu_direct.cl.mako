@@ -71,10 +71,10 @@ def propose(problem, profile):
     if problem.m == 1:
         # Bound by memory: long straight reads of B's rows.
         rank, vectors = 85, max(x for x in (1, 2, 4) if x == 1 or x * lanes <= problem.n)
-    tiles = problem.batch_count * ceil_div(problem.m, 192) * ceil_div(problem.n, 256)
+    tiles = problem.batch_count * ceil_div(problem.m, 48) * ceil_div(problem.n, 128)
     values = dict(
         micro_m=rows_for(problem), vectors=vectors, vector_width=lanes, unroll=2,
-        tile_m=192, tile_n=256, block_k=256, splits=splits_for(problem, profile, tiles),
+        tile_m=48, tile_n=128, block_k=512, splits=splits_for(problem, profile, tiles),
     )
     yield rank, values, "operands read in place"
 %>\

@@ -66,12 +66,16 @@ def launches(config, derived, problem, profile):
 def propose(problem, profile):
     if not profile.is_cpu:
         return
-    tile_n = 256 if profile.local_mem_bytes > 2**19 else 128
-    tiles = problem.batch_count * ceil_div(problem.m, 192) * ceil_div(problem.n, tile_n)
+    # Narrow tiles, whose many rows share what an item has staged; a long block of k, so that sums
+    # seldom wait, as long as it leaves room in a second-level cache.
+    lanes = lanes_of(problem.compute)
+    line_bytes = (64 + lanes) * problem.kind.compute_itemsize
+    most = min(profile.local_mem_bytes, 320 * 1024)
+    block_k = next((x for x in (512, 256, 128) if x * line_bytes <= most), 64)
+    tiles = problem.batch_count * ceil_div(problem.m, 384) * ceil_div(problem.n, 64)
     values = dict(
-        micro_m=rows_for(problem), vectors=1, vector_width=lanes_of(problem.compute), unroll=4,
-        tile_m=192, tile_n=tile_n, block_k=256 if problem.kind.compute_itemsize <= 8 else 128,
-        splits=splits_for(problem, profile, tiles),
+        micro_m=rows_for(problem), vectors=1, vector_width=lanes, unroll=4,
+        tile_m=384, tile_n=64, block_k=block_k, splits=splits_for(problem, profile, tiles),
     )
     yield rank_in_place(problem, profile)[1], values, "B staged in local memory"
 %>\

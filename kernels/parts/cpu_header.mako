@@ -106,9 +106,9 @@ def rank_in_place(problem, profile):
     m, n, k = problem.m, problem.n, problem.k
     if min(m, n) <= 16:
         return 50, 60, 5
-    if m * n <= 400 * 400 and k <= 1024:
+    if m * n <= (100 * 100 if wide else 320 * 320) and k <= 1024:
         return 70, 60, 30
-    if max(m, n) <= (480 if wide else 640) or min(m, n) < 96:
+    if max(m, n) <= (560 if wide else 640) or min(m, n) < 96:
         return 50, 65, 45
     return 35, 45, 60
 
