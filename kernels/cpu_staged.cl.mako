@@ -71,7 +71,7 @@ def propose(problem, profile):
     lanes = lanes_of(problem.compute)
     line_bytes = (64 + lanes) * problem.kind.compute_itemsize
     most = min(profile.local_mem_bytes, 320 * 1024)
-    block_k = next((x for x in (512, 256, 128) if x * line_bytes <= most), 64)
+    block_k = max(x for x in (64, 128, 256, 512) if x == 64 or x * line_bytes <= most)
     tiles = problem.batch_count * ceil_div(problem.m, 384) * ceil_div(problem.n, 64)
     values = dict(
         micro_m=rows_for(problem), vectors=1, vector_width=lanes, unroll=4,

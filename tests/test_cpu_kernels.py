@@ -9,6 +9,7 @@ from clmatmul.choose import choose
 from clmatmul.config import TileConfig
 from clmatmul.explanation import plain_problem
 from clmatmul.plan import make_plan
+from clmatmul.variants import load_variant
 
 
 @pytest.fixture
@@ -89,3 +90,25 @@ def test_a_long_thin_product_is_split_over_k(profile):
     tiles = 1
     assert config.variant == "cpu_staged"
     assert config.values()["splits"] * tiles >= min(profile.compute_units, 8)
+
+
+@pytest.mark.parametrize("variant", ["cpu_packed", "cpu_staged"])
+def test_every_float16_is_read_and_rounded_as_numpy_does(profile, device, variant):
+    """All 65,536 of them, and the floats between two neighbours: halfway, and just beside."""
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16).reshape(256, 256)
+    one = np.eye(1, dtype=np.float16)
+    column = every.reshape(-1, 1)
+    keywords = {"config": load_variant(variant).default, "device": device}
+    plan = clmatmul.MatMul(column, one, epilogue=clmatmul.Epilogue(dtype="float32"), **keywords)
+    assert np.array_equal(plan(column, one), column.astype(np.float32), equal_nan=True)
+    finite = np.sort(every[np.isfinite(every)].astype(np.float32))
+    middle = (finite[1:] + finite[:-1]) / 2
+    beside = [np.nextafter(middle, np.float32(x)) for x in (-np.inf, np.inf)]
+    past = np.array([65519.996, 65520, 1e6, np.inf, np.nan, -65520, 1e-30, -1e-45], "f4")
+    values = np.concatenate([middle, *beside, past]).reshape(-1, 1)
+    factor = np.ones((1, 1), "f4")
+    half = clmatmul.Epilogue(dtype="float16")
+    rounding = clmatmul.MatMul(values, factor, epilogue=half, **keywords)
+    with np.errstate(over="ignore"):
+        expected = values.astype(np.float16)
+    assert np.array_equal(rounding(values, factor), expected, equal_nan=True)

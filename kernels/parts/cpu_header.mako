@@ -26,6 +26,7 @@ def derive_micro(config, kind, profile):
     per_vector = max(config.vector_width * scalar_bytes // 32, 1)
     micro_n = config.vectors * config.vector_width
     return dict(
+        on_cpu=True,
         planes=planes,
         micro_n=micro_n,
         a_step=config.micro_m * planes,
@@ -102,13 +103,21 @@ def rank_in_place(problem, profile):
 
     Measured on two cores with 1 MiB of second-level cache each, in the order of float32.
     """
-    wide = problem.kind.compute_itemsize > 4
-    m, n, k = problem.m, problem.n, problem.k
+    kind, m, n, k = problem.kind, problem.m, problem.n, problem.k
+    wide = kind.compute_itemsize > 4
     if min(m, n) <= 16:
         return 50, 60, 5
+    if kind.a.dtype == "float16":  # in place, each is converted again for every panel of B
+        return 30, 40, 75
     if m * n <= (100 * 100 if wide else 320 * 320) and k <= 1024:
         return 70, 60, 30
-    if max(m, n) <= (560 if wide else 640) or min(m, n) < 96:
+    if kind.compute in ("uint64", "complex128"):
+        staged = 280
+    elif kind.a.dtype not in STORAGE and not kind.compute.startswith("complex"):
+        staged = 180  # converted, as above, but cheaply
+    else:
+        staged = 560 if wide else 640
+    if max(m, n) <= staged or min(m, n) < 96:
         return 50, 65, 45
     return 35, 45, 60
 

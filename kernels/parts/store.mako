@@ -34,6 +34,14 @@ static inline void write_${name}(__global ${element.storage} *p, index_t i, acc_
 % if element.kind == "complex":
     p[2 * i] = (${element.storage})${real_part("value")};
     p[2 * i + 1] = (${element.storage})${"value.y" if compute.kind == "complex" else "0"};
+% elif element.kind == "half" and compute.scalar == "float" and context.get("on_cpu", False):
+    // Round to nearest even, by integers only: on CPUs vstore_half_rte is a function call.
+    const uint bits = as_uint(${real_part("value")}), size = bits & 0x7fffffffu;
+    const uint normal = (size - 0x38000000u + 0xfffu + ((size >> 13) & 1u)) >> 13;
+    const uint small = as_uint(as_float(size) + 0.5f) - 0x3f000000u;  // 0.5: the unit is 2^-24
+    const uint special = size > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    const uint half_size = size >= 0x47800000u ? special : size < 0x38800000u ? small : normal;
+    ((__global ushort *)p)[i] = (ushort)(half_size | (bits >> 16 & 0x8000u));
 % elif element.kind == "half":
 % if kind.reproducible and compute.kind == "real":
     if (value != value) {
