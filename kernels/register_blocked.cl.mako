@@ -217,7 +217,7 @@ MANY_REGISTERS = {
 # For others: at 8 x 8 every compiler tried spilled registers to memory, and at these none did.
 FEW_REGISTERS = {
     1: (
-        (9, 4, (64, 64, 8, 8, 4, 4, 1, 4, 1)),
+        (9, 4, (64, 64, 8, 8, 4, 4, 0, 8, 1)),
         (8, 2, (64, 64, 16, 4, 4, 4, 1, 16, 1)),
         (7, 4, (32, 32, 16, 4, 4, 4, 1, 16, 1)),
         (6.5, 2, (32, 32, 32, 4, 4, 4, 1, 8, 4)),
