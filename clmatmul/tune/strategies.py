@@ -9,17 +9,21 @@ recorded trials. To add one, write the function and name it in STRATEGIES.
 """
 
 import itertools
+import math
 from importlib.util import find_spec
+
+import numpy as np
 
 from clmatmul.config import TileConfig
 from clmatmul.errors import ArgumentError
 from clmatmul.space import program_of
 
 _BATCH = 4  # two builders are busy with it, and not much is built in vain after an improvement
-_BETTER = 0.99  # of the time: less may be noise
-_FIRST_DRAWS = 8
+_FIRST_DRAWS = 5
 _WORTH_CLIMBING = 1.5  # times as slow as the best
-_WORTH_A_DETOUR = 1.15
+_ELITE = 3
+_DRAWS = 48  # random candidates, of which the model chooses
+_RIDGE = 0.3
 _KICKS = 6  # configurations that differ from the best in several parameters, at a time
 
 
@@ -40,93 +44,73 @@ def _batches(configs):
 
 
 def local(space, rng, seen):
-    """Climbs from the best known, one parameter at a time; where that ends, kicks and restarts.
+    """Round the best known, and first what a model of all that was seen expects to be fast.
 
-    A step to a configuration that shares the program is tried before one that has to be built.
-    After a climb: the best of another variant, if it is not far behind; configurations that
-    differ from the best in several parameters; random ones.
+    Candidates are the neighbours of the best few (also of other variants, if they are not far
+    behind), configurations that differ from the best in several parameters, and random ones; of
+    every batch the last is taken at random.
     """
-    draws = space.draw(rng)
+    draws, held = space.draw(rng), {}
     if best_of(seen, space.offered) is None:
         yield tuple(itertools.islice(draws, _FIRST_DRAWS))
-    climbed = set()
-    for turn in itertools.count():
-        start = _next_start(space, seen, climbed)
-        if start is not None:
-            yield from _climb(space, rng, seen, start, climbed)
-            continue
-        fresh = tuple(itertools.islice(draws, _BATCH)) if turn % 3 == 2 else ()
-        fresh = fresh or _kicks(space, rng, seen)
-        fresh = fresh or tuple(itertools.islice(draws, _BATCH))
+    while True:
+        near = [x for record in _elite(space, seen) for x in space.neighbours(record.config)]
+        held.update(dict.fromkeys(itertools.islice(draws, _DRAWS - len(held))))
+        pool = dict.fromkeys([*near, *_kicks(space, rng, seen), *held])
+        fresh = [x for x in pool if x not in seen]
         if not fresh:
             return
-        yield fresh
-        start = _promising(space, fresh, seen, climbed)
-        if start is not None:
-            yield from _climb(space, rng, seen, start, climbed)
+        rng.shuffle(fresh)
+        built = {program_of(x) for x in seen}
+        expected = _model(seen)
+        # of what is expected to be as fast, first what needs no new program
+        fresh.sort(key=lambda x: (round(expected(x), 2), program_of(x) not in built))
+        batch = dict.fromkeys(fresh[: _BATCH - 1])
+        batch[rng.choice(fresh)] = None
+        for config in batch:
+            held.pop(config, None)
+        yield tuple(batch)
+
+
+def _elite(space, seen):
+    """The best few records, and the best of each variant that is not far behind."""
+    of_each = [best_of(seen, (name,)) for name in space.offered]
+    best = min((x.cost_ns for x in of_each if x is not None), default=None)
+    near = [x for x in of_each if x is not None and x.cost_ns <= _WORTH_CLIMBING * best]
+    passed = [x for x in seen.values() if x.status == "ok" and x.config.variant in space.offered]
+    few = sorted(passed, key=lambda x: x.cost_ns)[:_ELITE]
+    return list({x.config: x for x in (*few, *near)}.values())
+
+
+def _model(seen):
+    """A function config → expected logarithm of the time: a sum over its parameters' values.
+
+    Fitted by ridge regression to what was seen; what failed counts as slower than all the rest.
+    """
+    times = [x.cost_ns for x in seen.values() if x.status == "ok"]
+    if not times:
+        return lambda config: 0.0
+    columns = {}
+    rows = [[columns.setdefault(x, len(columns)) for x in _features(c)] for c in seen]
+    matrix = np.zeros((len(rows), len(columns)))
+    for i, row in enumerate(rows):
+        matrix[i, row] = 1
+    slowest = math.log(max(times)) + 1
+    target = np.array([math.log(x.cost_ns) if x.status == "ok" else slowest for x in seen.values()])
+    mean = target.mean()
+    normal = matrix.T @ matrix + _RIDGE * np.eye(len(columns))
+    weights = np.linalg.solve(normal, matrix.T @ (target - mean))
+    return lambda config: mean + sum(weights[columns[x]] for x in _features(config) if x in columns)
+
+
+def _features(config):
+    return [config.variant, *((config.variant, *x) for x in config.parameters)]
 
 
 def best_of(seen, variants):
     """The fastest record of these variants that passed, or None. Seeds may be of others."""
     passed = (x for x in seen.values() if x.status == "ok" and x.config.variant in variants)
     return min(passed, key=lambda x: x.cost_ns, default=None)
-
-
-def _next_start(space, seen, climbed):
-    """The best record, or the best of a variant that is not far behind, not climbed from yet."""
-    of_each = [best_of(seen, (name,)) for name in space.offered]
-    ranked = sorted((x for x in of_each if x is not None), key=lambda x: x.cost_ns)
-    for record in ranked:
-        if record.cost_ns > _WORTH_CLIMBING * ranked[0].cost_ns:
-            return None
-        if record.config not in climbed:
-            return record
-    return None
-
-
-def _promising(space, configs, seen, climbed):
-    """The best record of these, if it is worth a climb though it is not the best of all."""
-    records = [seen[x] for x in configs if x in seen and x not in climbed]
-    passed = [x for x in records if x.status == "ok"]
-    best = min(passed, key=lambda x: x.cost_ns, default=None)
-    if best is None or best.cost_ns > _WORTH_A_DETOUR * best_of(seen, space.offered).cost_ns:
-        return None
-    return best
-
-
-def _climb(space, rng, seen, record, climbed):
-    """Steps to better neighbours until there is none."""
-    changed = {}
-    while record is not None and record.config not in climbed:
-        climbed.add(record.config)
-        fresh = [x for x in space.neighbours(record.config) if x not in seen]
-        rng.shuffle(fresh)
-        built = {program_of(x) for x in seen}
-        # what just proved right goes on; then what needs no new program
-        fresh.sort(
-            key=lambda x: (not _goes_on(x, record.config, changed), program_of(x) not in built)
-        )
-        better = None
-        for batch in _batches(fresh):
-            yield batch
-            found = [seen[x] for x in batch if x in seen and seen[x].status == "ok"]
-            better = min(found, key=lambda x: x.cost_ns, default=None)
-            if better is not None and better.cost_ns < _BETTER * record.cost_ns:
-                break
-            better = None
-        if better is not None:
-            changed = _steps(record.config, better.config)
-        record = better
-
-
-def _steps(one, other):
-    """name → up (True) or down, of the parameters that differ."""
-    old, new = one.values(), other.values()
-    return {name: new[name] > old[name] for name in new if new[name] != old.get(name)}
-
-
-def _goes_on(config, start, changed):
-    return bool(changed) and _steps(start, config) == changed
 
 
 def _kicks(space, rng, seen):
