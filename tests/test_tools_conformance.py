@@ -362,6 +362,16 @@ def fail(message):
     raise AssertionError(message)
 
 
+def test_what_is_written_by_hand_is_kept():
+    runs = sample_runs()
+    page = matrix.markdown_report(runs, "2026-01-02") + f"\n{matrix.KEPT}\n\n## Fuzzing\n\nText.\n"
+    kept = matrix.kept_part(page)
+    again = matrix.markdown_report(runs, "2026-01-03", kept=kept)
+    assert again.endswith("## Fuzzing\n\nText.\n") and again.count(matrix.KEPT) == 1
+    assert "2026-01-03" in again and matrix.kept_part(again) == kept
+    assert matrix.kept_part("# Another page\n") == ""
+
+
 def test_targets_are_all_implementations_and_native_devices(tmp_path):
     options = options_of("--runtimes", str(tmp_path), "--native", "h200=gpu")
     names = [target.name for target in conformance_run.targets(options, fail)]

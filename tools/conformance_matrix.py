@@ -13,6 +13,7 @@ from runtimes import DeviceFacts
 FORMAT = 1
 GENERAL = "general"
 MOST_FAILURES_SHOWN = 20
+KEPT = "<!-- Below this line the page is written by hand, and kept. -->"
 ENDED = "the process ended during this test"
 
 
@@ -337,11 +338,17 @@ def markdown_table(rows):
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def markdown_report(runs, date, selection="", commit=""):
-    """The page docs/conformance.md."""
+def kept_part(page):
+    """What of an earlier page is written by hand: the mark and all that follows it."""
+    at = page.find(KEPT)
+    return page[at:] if at >= 0 else ""
+
+
+def markdown_report(runs, date, selection="", commit="", kept=""):
+    """The page docs/conformance.md; `kept` is what `kept_part` found in the earlier one."""
     parts = [
         "# Conformance: the same tests on every OpenCL implementation",
-        "Written by `tools/conformance`; do not edit. Each implementation is another compiler, and"
+        "Written by `tools/conformance`, but for what stands below its mark. Each implementation is another compiler, and"
         " each ran the tests marked `numeric` in a process that saw no other. Oclgrind, a"
         " simulator, runs the small ones among them and fails a test in which it reports a data"
         " race, an uninitialised value or an access outside a buffer.",
@@ -356,4 +363,6 @@ def markdown_report(runs, date, selection="", commit=""):
     for run in runs:
         parts.append(f"### {run.name}")
         parts.append("\n".join(f"- {note}" for note in notes(run)) or "Nothing to say.")
+    if kept:
+        parts.append(kept.rstrip())
     return "\n\n".join(parts) + "\n"

@@ -430,7 +430,9 @@ def write_results(options, extra, runs):
     part = selection(options, extra)
     page = page_for(options, part)
     if page:
-        text = matrix.markdown_report(runs, today(), part, commit())
+        before = page.read_text(encoding="utf-8") if page.exists() else ""
+        kept = matrix.kept_part(before)
+        text = matrix.markdown_report(runs, today(), part, commit(), kept)
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(text, encoding="utf-8")
         progress(f"wrote {page}")
