@@ -12,6 +12,7 @@ from clmatmul.errors import ArgumentError
 from clmatmul.explanation import plain_problem
 from clmatmul.space import parse_within
 from clmatmul.tune import tune
+from clmatmul.tune.html import page
 from clmatmul.tune.progress import PlainProgress, Progress, RichProgress
 from clmatmul.tune.shapes import SUITES, Weighted, read_shapes, size_range, suite
 from clmatmul.tune.strategies import DEFAULT, STRATEGIES
@@ -64,6 +65,8 @@ def add_arguments(parser):
     group.add_argument("--dry-run", action="store_true", help="say what would be tried, and where")
     group = parser.add_argument_group("records and output")
     group.add_argument("--db", metavar="FOLDER", help="instead of CLMATMUL_DB")
+    group.add_argument("--report", metavar="FILE.html",
+                       help="also write one page with charts, which needs no network")  # fmt: skip
     group.add_argument("--jsonl", action="store_true",
                        help="print each record once it is on disk, then the report")  # fmt: skip
     group.add_argument("--no-color", action="store_true", help="as with NO_COLOR")
@@ -72,6 +75,8 @@ def add_arguments(parser):
 def run(arguments):
     """Search and print the report; 1 if nothing passed, 130 after Ctrl-C."""
     wanted = _wanted(arguments)
+    if arguments.report:
+        _write(arguments.report, "")
     progress = _progress(arguments)
     report = tune(
         [x.problem for x in wanted],
@@ -89,6 +94,8 @@ def run(arguments):
         weights=[x.weight for x in wanted],
         progress=_Acknowledging(progress) if arguments.jsonl else progress,
     )
+    if arguments.report and not report.dry_run:
+        _write(arguments.report, page(report))
     if arguments.jsonl:
         print_text(json.dumps({"schema": SCHEMA, "command": "tune", **report.to_dict()}))
     elif arguments.json:
@@ -117,6 +124,15 @@ def _wanted(arguments):
         Weighted(plain_problem(m, n, k, arguments.dtype, arguments.layout, tuple(arguments.batch)))
         for m, n, k in itertools.product(*(sizes[x] or [1024] for x in "mnk"))
     ]
+
+
+def _write(path, text):
+    """Put the report there; ArgumentError, before anything is tried, if that cannot be done."""
+    try:
+        with open(path, "a" if not text else "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ArgumentError(f"--report {path}: {error.strerror}") from None
 
 
 def _sizes(text):

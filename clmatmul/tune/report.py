@@ -28,6 +28,8 @@ class ProblemReport:
     winner: the TuningRecord
     that products of this problem now use, None if nothing passed. comparison: the fastest
     against the default, run in turn. curve: (seconds, least ns) whenever the best improved.
+    trials: every TuningRecord of the search. peaks: 'gflops' and 'gbs' that the device was seen
+    to reach, where a probe measured them.
     """
 
     problem: object
@@ -46,6 +48,9 @@ class ProblemReport:
     stopped: str = ""
     outlook: str = ""
     curve: tuple = ()
+    trials: tuple = ()
+    seconds: float = 0.0
+    peaks: dict | None = None
 
     def to_dict(self):
         """The values as JSON can hold them."""

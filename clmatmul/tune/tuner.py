@@ -340,6 +340,8 @@ class _Tuner:
             verdict=verdict,
             stopped=stopped,
             outlook="" if surveys else search.outlook(),
+            trials=tuple(records),
+            seconds=search.seconds,
             curve=search.curve,
         )
 
