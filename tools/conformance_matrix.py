@@ -349,7 +349,8 @@ def markdown_report(runs, date, selection="", commit="", kept=""):
     parts = [
         "# Conformance: the same tests on every OpenCL implementation",
         "Written by `tools/conformance`, but for what stands below its mark. Each implementation"
-        " is another compiler, and each ran the tests marked `numeric` in a process that saw no other. Oclgrind, a"
+        " is another compiler, and each ran the tests marked `numeric` in a process that saw no"
+        " other. Oclgrind, a"
         " simulator, runs the small ones among them and fails a test in which it reports a data"
         " race, an uninitialised value or an access outside a buffer.",
         f"Date: {date}{f', at commit {commit}' if commit else ''}."
