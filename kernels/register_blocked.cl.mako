@@ -8,7 +8,7 @@ SOURCES = (
     "OpenCL specification, section 3.3, memory model: local memory and work-group barriers",
 )
 REQUIRES = ()
-REPRODUCIBLE = ("splits == 1",)
+REPRODUCIBLE = ("splits == 1", "slices == 1")
 PARAMETERS = {
     # Rows and columns of the result that a work-group computes, and terms staged at a time.
     # Powers of two, so that work-items divide every tile between them.
@@ -269,6 +269,8 @@ def propose(problem, profile):
         values = dict(zip(names, numbers), group_rows=8)
         if values["micro_m"] * values["micro_n"] > 64 and across_k:
             continue  # no register is left for the addresses of the other orders
+        if problem.reproducible and values["slices"] > 1:
+            continue  # one sum over all of k, in order
         rank, splits = best_splits(problem, profile, speed, shared, values)
         note = "%d×%d elements in a work-item's registers" % (values["micro_m"], values["micro_n"])
         if splits > 1:
@@ -287,7 +289,7 @@ def best_splits(problem, profile, speed, shared, values):
     for splits in RUNTIME_PARAMETERS["splits"]:
         worth = problem.k >= 4 * splits * values["tile_k"]
         fills = groups * splits < 8 * shared * profile.compute_units
-        if splits > 1 and not (worth and fills and splits <= most):
+        if splits > 1 and (problem.reproducible or not (worth and fills and splits <= most)):
             break
         useful = useful_share(problem, profile.compute_units, shared, values, splits)
         moved = traffic(problem, values)

@@ -350,6 +350,21 @@ def test_reproducible_products_have_one_order_of_summation(
         assert np.array_equal(result, in_one_order(case)), f"{config} {size}"
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_configuration_offered_for_reproducible_products_has_that_order(
+    device, about, rng, variant
+):
+    """Parts and slices of k, blocks of it, every tile: the same bits, or not offered."""
+    about("reproducible", variant)
+    kind = kind_for(variant, reproducible=True)
+    served(device, variant, kind)
+    case = make_case(kind, 19, 37, 290, "random", rng)
+    for config in [*test_configs(variant), load_variant(variant).default]:
+        if not load_variant(variant).reject(config, case.problem, device.profile):
+            result = like(run_case(device, config, case), case.memory["out"])
+            assert np.array_equal(result, in_one_order(case)), config
+
+
 def in_one_order(case):
     """The product by NumPy, term by term, each operation rounded."""
     dtype = case.problem.compute
