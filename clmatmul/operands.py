@@ -45,6 +45,8 @@ class Bound:
 def span(array):
     """(address of the first byte, bytes) that a NumPy array's elements cover."""
     address = array.__array_interface__["data"][0]
+    if array.flags.c_contiguous:
+        return address, array.nbytes
     low = high = 0
     for extent, stride in zip(array.shape, array.strides, strict=True):
         if extent == 0:
