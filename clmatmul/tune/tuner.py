@@ -270,7 +270,8 @@ class _Tuner:
             return self._report(search, stopped, winner, verdict=winner.note)
         finalists = [default, *[x for x in ranked if x is not default][:_FINALISTS]]
         try:
-            times = self._trials.compare([x.config for x in finalists], _ROUNDS, _FINAL_SECONDS)
+            seconds = _part_of(search.budget, _FINAL_SECONDS)
+            times = self._trials.compare([x.config for x in finalists], _ROUNDS, seconds)
         except DeviceError as error:
             if isinstance(error, DeviceLost):
                 raise
@@ -301,7 +302,7 @@ class _Tuner:
 
     def _is_proven(self, search, record):
         """Whether a winner is right at sizes of all kinds and in every run; recorded if not."""
-        fault = self._trials.prove(record.config, _PROOF_SECONDS)
+        fault = self._trials.prove(record.config, _part_of(search.budget, _PROOF_SECONDS))
         if fault is None:
             return True
         failed = Trial(record.config, "wrong_result", note=f"as a winner: {fault}")
@@ -344,6 +345,11 @@ class _Tuner:
             seconds=search.seconds,
             curve=search.curve,
         )
+
+
+def _part_of(budget, seconds):
+    """The seconds that a final may take: a tenth of a short budget."""
+    return seconds if budget.seconds is None else max(min(seconds, budget.seconds / 10), 0.3)
 
 
 def _remeasured(record, times_ns):
