@@ -72,7 +72,7 @@ class PreparedCall:
                 parts.append(part)
                 self.wait_for.append(event)
         if isinstance(self.memory, HostMemory):
-            if self._in_blocks():
+            if not workspace and self._in_blocks():
                 result = self.memory.finish_in_blocks(
                     lambda target: self._multiply_in_blocks(operands, target)
                 )

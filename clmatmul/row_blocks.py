@@ -24,7 +24,9 @@ def blocks_of(problem):
     size = {x: ELEMENT_TYPES[getattr(problem, x).dtype].itemsize for x in ("a", "out")}
     a, out = problem.a, problem.out
     large = min(problem.m * problem.k * size["a"], problem.m * problem.n * size["out"])
-    plain = not problem.batch and problem.c is None and not list(problem.epilogue.operands())
+    fused = problem.epilogue
+    plain = not problem.batch and problem.c is None and not list(fused.operands())
+    plain = plain and fused.expression is None  # which may say `row`
     plain = plain and problem.epilogue.expression is None  # which may say `row`
     # Rows must lie one after another, in both.
     apart = a.order == "row" and a.row_stride >= problem.k

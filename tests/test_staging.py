@@ -6,8 +6,8 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
+from clmatmul import Epilogue, gemm, matmul, row_blocks, staging
 from clmatmul import device as devices
-from clmatmul import gemm, matmul, row_blocks, staging
 from clmatmul.staging import SLOTS, Staging, fetch, send
 
 
@@ -118,6 +118,9 @@ def test_blocks_of_rows(apart, small_chunks, small_blocks, rng, monkeypatch, m, 
         out = np.empty((m, n), dtype, order="F")
         assert np.array_equal(matmul(a, b, out=out), a @ b)
         assert np.array_equal(gemm(a, b, alpha=2), 2 * (a @ b))
+        if dtype == "float32":
+            rows = Epilogue(expression="acc + row")
+            assert np.array_equal(matmul(a, b, epilogue=rows), a @ b + np.arange(m)[:, None])
         c = rng.integers(-9, 10, (m, n)).astype(dtype)
         assert np.array_equal(gemm(a, b, c, beta=1), a @ b + c)
     assert max(blocks) == (2 if m == 9 else 3 if m == 67 else 4), blocks
