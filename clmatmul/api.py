@@ -20,7 +20,7 @@ from clmatmul.operands import host_array, single_output, workspace_parts, worksp
 from clmatmul.precision import default_precision
 from clmatmul.problem import Epilogue
 from clmatmul.repeats import follow, follow_on_device, same_form, signature
-from clmatmul.request import Request
+from clmatmul.request import Request, epilogue_arrays
 from clmatmul.selection import resolve
 from clmatmul.walk import database_of, find_route
 
@@ -117,10 +117,13 @@ class MatMul:
         request = self._request
         self._forms = signature(carried(a)), signature(carried(b))
         simple = None not in self._forms and request.beta == 0 and request.order in ("K", "C")
-        unusual = (request.epilogue, request.queue, request.wait_for, request.axes)
+        unusual = (request.queue, request.wait_for, request.axes)
         unusual_out = out is not None and not devices.is_device_array(carried(out))
         repeatable = simple and not unusual_out and all(x is None for x in unusual)
-        self._recipe = recipe_of(prepared, carried(a), carried(b)) if repeatable else None
+        # A device's arrays may change their events: an epilogue of theirs goes the long way.
+        repeatable = repeatable and (request.epilogue is None or isinstance(a, np.ndarray))
+        fused = epilogue_arrays(request.epilogue)
+        self._recipe = recipe_of(prepared, carried(a), carried(b), fused) if repeatable else None
         self._follow = follow if isinstance(a, np.ndarray) else follow_on_device
         on_device = self._recipe is not None and self._follow is follow_on_device
         self._kept = KeptLaunches(self._recipe) if on_device else None

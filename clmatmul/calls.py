@@ -1,6 +1,7 @@
 """From arguments to a launch: operands to the device, problem, route, and the result back."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from clmatmul.operands import (
     plain_array,
     refuse_byte_order,
     refuse_mask,
+    span,
 )
 from clmatmul.packed import Packed
 from clmatmul.precision import read_precision
@@ -204,9 +206,11 @@ def repeat(a, b, out, device):
     return None if recipe is None else follow(recipe, a, b, out)
 
 
-def recipe_of(prepared, a, b):
+def recipe_of(prepared, a, b, fused=None):
     """What a product found out, for the next one like it; None if it depends on where the arrays
     are, or was found out about a copy of one, which has other strides.
+
+    fused: the epilogue's arrays, by name.
     """
     plan = prepared.route.executable.plan
     if isinstance(prepared.memory, DeviceMemory):
@@ -218,6 +222,11 @@ def recipe_of(prepared, a, b):
     if any(name in bound and bound[name].array is not x for name, x in (("a", a), ("b", b))):
         return None
     target = prepared.target
+    fused = tuple((fused or {}).items())
+    if set(bound) - {"a", "b", "out"} != {name for name, _ in fused}:
+        return None
+    if any(bound[name].array is not x for name, x in fused) or not _may_repeat(fused):
+        return None
     return Recipe(
         device=prepared.device,
         executable=prepared.route.executable,
@@ -227,7 +236,16 @@ def recipe_of(prepared, a, b):
         order="C",
         swapped=prepared.problem.swapped,
         is_scalar=prepared.vector_product,
+        fused=fused,
     )
+
+
+def _may_repeat(fused):
+    """True if an epilogue's arrays are plain ones that lie apart."""
+    if any(signature(x) is None for _, x in fused):
+        return False
+    spans = sorted(span(x) for _, x in fused)
+    return all(low + size <= following for (low, size), (following, _) in pairwise(spans))
 
 
 def _device_recipe(prepared, a, b):

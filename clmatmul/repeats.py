@@ -36,6 +36,7 @@ class Recipe:
     swapped: bool
     is_scalar: bool  # the product of two host vectors
     out: tuple | None = None  # the signature of the output in a device's memory
+    fused: tuple = ()  # (name, NumPy array) of the epilogue's arrays, which stay the same
 
 
 def signature(x):
@@ -104,12 +105,15 @@ def follow(recipe, a, b, out=None):
         fits = type(out) is np.ndarray and out.dtype == recipe.dtype and out.shape == recipe.shape
         if not fits or not out.flags.c_contiguous or not out.flags.writeable:
             return None
+    fused = [(name, x, span(x)) for name, x in recipe.fused]
     device = recipe.device
     queue = device.queue()
     same = a is b
     if not same and _meet(spans[0], spans[1]) or out is not None and (
         _meet(spans[0], spans[2]) or _meet(spans[1], spans[2])
     ):  # fmt: skip
+        return None
+    if any(_meet(place, other) for _, _, place in fused for other in spans):
         return None
     buffers = [device.wrap(*spans[0], False)]
     buffers.append(buffers[0] if same else device.wrap(*spans[1], False))
@@ -119,6 +123,8 @@ def follow(recipe, a, b, out=None):
     if recipe.swapped:
         offsets.reverse()
     operands = {"a": (first, offsets[0]), "b": (second, offsets[1]), "out": (buffers[2], 0)}
+    for name, x, place in fused:
+        operands[name] = (device.wrap(*place, False), _offset(x, place[0]))
     event, keep = recipe.executable(queue, operands, recipe.scalars)
     call_log.launched(recipe.executable, event)
     device.synchronize_host(queue, buffers[2], target.nbytes, [event])

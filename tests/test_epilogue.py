@@ -173,6 +173,23 @@ def test_a_plan_with_an_epilogue(operands):
     assert np.array_equal(plan(2 * a, b), np.clip(2 * product, 0, 4) + 1)
 
 
+def test_a_plan_reads_its_epilogues_arrays_each_time(operands):
+    """Also by the short way of repeated products; what cannot go that way goes the long one."""
+    a, b, product = operands
+    for bias in (np.zeros(9, "f4"), np.zeros((7, 1), "f4"), np.zeros(18, "f4")[::2],
+                 np.zeros(9, ">f4"), np.zeros(9)):  # fmt: skip
+        plan = clmatmul.MatMul(a, b, epilogue=Epilogue(bias=bias))
+        for value in (1, 2, 3):
+            bias[...] = value
+            assert np.array_equal(plan(a, b), product + value)
+    bias, out = np.arange(126, dtype="f4").reshape(2, 7, 9), np.empty((2, 7, 9), "f4")
+    plan = clmatmul.MatMul(a, b, epilogue=Epilogue(bias=bias, residual=bias[:, ::-1]))
+    assert np.array_equal(plan(a, b, out=out), product + bias + bias[:, ::-1])
+    want = product + bias + bias[:, ::-1]
+    plan(a, b, out=bias)  # the output is an array of the epilogue
+    assert np.array_equal(bias, want)
+
+
 @pytest.fixture
 def queue(device):
     return cl.CommandQueue(device.context)
