@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 import weakref
 from pathlib import Path
 
@@ -507,6 +508,18 @@ def test_a_brief_run_may_end_early(tmp_path, monkeypatch):
                + "\npytestmark = [pytest.mark.numeric, pytest.mark.tiny]\n")  # fmt: skip
     assert gone.verdict == "not available" and "SIGABRT" in gone.unavailable
     assert conformance_run.Suite(brief=True).marker(False) == "numeric and tiny and not slow"
+
+
+def test_all_implementations_together_have_a_limit(tmp_path):
+    start = time.monotonic()
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  numeric\n  tiny\n  slow\n")
+    slow = "import time, pytest\n@pytest.mark.numeric\ndef test_long():\n    time.sleep(60)\n"
+    (tmp_path / "test_sample.py").write_text(slow)
+    suite = conformance_run.Suite(tests=(str(tmp_path),), until=time.monotonic() + 4)
+    target = conformance_run.Target("here", tmp_path, native="cpu")
+    _, problems = conformance_run.run_tests(target, suite, dict(os.environ), tmp_path)
+    assert len(problems) == 1 and "stopped after" in problems[0]
+    assert time.monotonic() - start < 40
 
 
 def test_the_simulator_runs_few_tests_in_a_process():

@@ -38,6 +38,7 @@ class Suite:
     brief: bool = False
     extra: tuple[str, ...] = ()
     seconds: float = 3600.0
+    until: float = float("inf")  # of time.monotonic(): when the last implementation is to be done
     logs: Path | None = None
 
     def marker(self, simulator):
@@ -132,7 +133,7 @@ def run_tests(target, suite, environment, scratch):
     inherited = [environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else []
     environment["PYTHONPATH"] = os.pathsep.join([str(TOOLS), *inherited])
     command = suite.command(records, target.simulator)
-    deadline = time.monotonic() + suite.seconds
+    deadline = min(time.monotonic() + suite.seconds, suite.until)
     problems, crashes = [], 0
     with SimulatorLog(environment.get("OCLGRIND_LOG")) as log:
         while True:
@@ -336,6 +337,8 @@ def parser():
         help="implementations at a time (default: %(default)s)")  # fmt: skip
     add("--timeout", type=positive, metavar="SECONDS", default=3600,
         help="for each implementation (default: %(default)s)")  # fmt: skip
+    add("--within", type=positive, metavar="SECONDS", default=10**6,
+        help="for all implementations together")  # fmt: skip
     add("--logs", type=Path, metavar="DIR", help="keep pytest's output as DIR/NAME.log")
     add("--markdown", type=Path, metavar="FILE",
         help="write the page here (default: docs/conformance.md if the whole suite was run on "
@@ -413,7 +416,8 @@ def main(arguments=None):
     if options.logs:
         options.logs.mkdir(parents=True, exist_ok=True)
     suite = Suite(tuple(options.tests), tuple(options.families), options.slow, options.brief,
-                  extra, options.timeout, options.logs and options.logs.absolute())  # fmt: skip
+                  extra, options.timeout, time.monotonic() + options.within,
+                  options.logs and options.logs.absolute())  # fmt: skip
     with ThreadPoolExecutor(options.jobs) as pool:
         runs = [*pool.map(lambda target: run_target(target, suite), wanted)]
     runs += [run for run in others if run.name not in {item.name for item in runs}]
