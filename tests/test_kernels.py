@@ -228,8 +228,7 @@ def test_integer_products_wrap_before_conversion(device, about, rng, variant, ou
     check(device, small_config(variant), kind, (5, 7, 9), "exact", rng)
 
 
-@pytest.mark.parametrize("dtypes", [("int32", "int32"), ("uint32", "uint32"), ("int8", "uint16"),
-                                    ("uint8", "uint32"), ("int32", "uint32")])  # fmt: skip
+@pytest.mark.parametrize("dtypes", [("int32", "int32"), ("uint32", "uint32"), ("int8", "uint16")])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_narrow_integers_accumulated_in_wide_ones(device, about, rng, variant, dtypes):
     """Factors of 32 bits, their whole range; sums of 64."""
@@ -238,8 +237,7 @@ def test_narrow_integers_accumulated_in_wide_ones(device, about, rng, variant, d
     kind = replace(kind, compute="uint64", result="int64", out=replace(kind.out, dtype="int64"))
     served(device, variant, kind)
     config = small_config(variant)
-    for data in ("ids_a", "exact"):
-        check(device, config, kind, check_sizes(config)[0], data, rng)
+    check(device, config, kind, check_sizes(config)[0], "exact", rng)
 
 
 @pytest.mark.parametrize("sides", ["a", "b", "ab"])
@@ -328,8 +326,9 @@ def test_expression(device, about, rng, variant, out):
         check(device, config, kind, size, "exact", rng)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "float16"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype, layout", [
+    *(("float32", x) for x in LAYOUTS), ("float64", "NN"), ("complex64", "TT"), ("float16", "NT"),
+])  # fmt: skip
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_reproducible_products_have_one_order_of_summation(
     device, about, rng, variant, layout, dtype

@@ -4,8 +4,8 @@ Each implementation of a folder of runtimes (see `runtimes.py`) computes the sam
 in a process of its own, with `reproducible=True`, and a digest of each result is compared::
 
     tools/same_bits --only pocl-3.0,intel --problems 200
-    tools/same_bits --here > digests.json      # this machine's default device alone
-    tools/same_bits --expect digests.json      # … and whether others give the same
+    tools/same_bits --here > digests.jsonl     # this machine's default device alone
+    tools/same_bits --expect digests.jsonl     # … and whether others give the same
 
 The products are of every size class (one element, vectors, small, medium, long sums, batches,
 larger), of every floating dtype and layout, with and without an epilogue, and some with NaN,
@@ -85,18 +85,21 @@ def values(rng, shape, dtype):
 
 
 def digests(count):
-    """name → digest of the result on the default device; None where it lacks the dtype."""
+    """(name, digest) of each result on the default device; None where it lacks the dtype."""
     import clmatmul
 
-    found = {}
     with np.errstate(all="ignore"):
         for name, dtype, compute in problems(count):
             if dtype == "float64" and not clmatmul.default_device().fp64:
-                found[name] = None
+                yield name, None
                 continue
             result = np.ascontiguousarray(compute())
-            found[name] = hashlib.sha256(result.tobytes()).hexdigest()[:16]
-    return found
+            yield name, hashlib.sha256(result.tobytes()).hexdigest()[:16]
+
+
+def read(text):
+    """name → digest, from the lines that `--here` prints; they need not be complete."""
+    return dict(json.loads(line) for line in text.splitlines() if line.endswith("]"))
 
 
 def on_runtime(name, folder, count):
@@ -112,7 +115,7 @@ def on_runtime(name, folder, count):
             [sys.executable, str(TOOLS / "same_bits"), "--here", f"--problems={count}"],
             env=environment, stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
-    return json.loads(done.stdout)
+    return read(done.stdout)
 
 
 def compare(found):
@@ -140,13 +143,16 @@ def main(argv=None):
     parser.add_argument("--runtimes", type=Path, default=runtimes.default_folder())
     parser.add_argument("--only", default="", help="implementations, with commas between")
     parser.add_argument("--problems", type=int, default=200)
-    parser.add_argument("--here", action="store_true", help="print this machine's digests as JSON")
+    parser.add_argument(
+        "--here", action="store_true", help="print this machine's digests, a line each"
+    )
     parser.add_argument("--expect", type=Path, action="append", default=[], help="such a file")
     options = parser.parse_args(argv)
     if options.here:
-        json.dump(digests(options.problems), sys.stdout, indent=0)
+        for line in digests(options.problems):
+            print(json.dumps(line), flush=True)
         return 0
-    found = {str(path): json.loads(path.read_text()) for path in options.expect}
+    found = {str(path): read(path.read_text()) for path in options.expect}
     names = options.only.split(",") if options.only else sorted(runtimes.IMPLEMENTATIONS)
     for name in names:
         try:
