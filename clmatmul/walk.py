@@ -192,7 +192,8 @@ def _recorded(device_key):
 
 def _hints(device_key):
     """(kinship, record) of related devices: the user's under another driver, and shipped ones."""
-    found = list(_shipped())
+    # Of what is shipped, this device's alone: other devices' users have heuristics of their own.
+    found = [x for x in _shipped() if kinship(device_key, x.device) == 1]
     folder = tuning_folder()
     name = device_slug(device_key).rpartition("-")[0]
     try:

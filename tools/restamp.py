@@ -1,0 +1,71 @@
+"""Keeps tuning records whose kernels' text changed without changing what is rendered for them.
+
+    python tools/restamp.py OLD_CHECKOUT FILE.jsonl
+
+A record names the digest of its variant's templates. Where those changed, but the programs of the
+record's product are the same letter for letter in the old checkout and in this one, its times are
+as true as before: it gets the new digest. Others are dropped, and counted.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# Run in each of the checkouts: record → (digest, the programs' text), on the device of here.
+SCRIPT = """
+import json, sys
+from clmatmul.database import read_records
+from clmatmul.errors import ClmatmulError
+from clmatmul.plan import make_plan, render_launch
+from clmatmul.selection import resolve
+from clmatmul.tune.records import problem_of
+from clmatmul.variants import load_variant
+profile = resolve().profile
+found = []
+for record in read_records(sys.argv[1]):
+    problem, text = problem_of(record), None
+    if problem is not None and record.device == profile.key:
+        try:
+            plan = make_plan(problem, profile, record.config)
+            text = [render_launch(plan, launch) for launch in plan.launches]
+        except ClmatmulError:
+            text = None
+    found.append([load_variant(record.config.variant).digest, text])
+print(json.dumps(found))
+"""
+
+
+def rendered(checkout, file):
+    """[(digest, programs or None)] of each record of a file, as a checkout has them."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
+    run = subprocess.run([sys.executable, "-c", SCRIPT, str(file)], capture_output=True, text=True,
+                         env=environment, check=True, cwd=checkout)  # fmt: skip
+    return json.loads(run.stdout)
+
+
+def restamped(lines, old, new):
+    """The lines that may stay, with this checkout's digests."""
+    kept = []
+    for line, (old_digest, before), (new_digest, after) in zip(lines, old, new, strict=True):
+        values = json.loads(line)
+        if values["digest"] == new_digest:
+            kept.append(line)
+        elif values["digest"] == old_digest and before is not None and before == after:
+            kept.append(json.dumps({**values, "digest": new_digest}, sort_keys=True))
+    return kept
+
+
+def main(old, file):
+    """Rewrite the file; prints how many records stayed."""
+    file = Path(file).resolve()
+    lines = [x for x in file.read_text().splitlines() if x.strip()]
+    kept = restamped(lines, rendered(Path(old).resolve(), file), rendered(ROOT, file))
+    file.write_text("".join(x + "\n" for x in kept))
+    print(f"{len(kept)} of {len(lines)} records stayed")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
