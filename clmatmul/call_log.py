@@ -100,6 +100,11 @@ def start(path):
     _active = None if path is None else CallLog(path)
 
 
+def is_on():
+    """True while calls are logged."""
+    return _active is not None
+
+
 def launched(executable, event):
     """A product was enqueued by an Executable; `event` is its last."""
     if _active is not None:

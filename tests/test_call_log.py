@@ -50,6 +50,20 @@ def test_device_arrays_are_counted_when_they_are_done(device, log):
     assert (found.problem.n, found.calls) == (9, 2)
 
 
+def test_every_repeat_of_a_prepared_product_is_counted(device, log):
+    import pyopencl.array as cl_array
+
+    queue = device.queue()
+    a, b = (cl_array.to_device(queue, np.ones(s, np.float32)) for s in ((4, 3), (3, 9)))
+    out = cl_array.zeros(queue, (4, 9), np.float32)
+    prepared = clmatmul.MatMul(a, b, out)
+    for _ in range(5):
+        prepared(a, b, out)
+    queue.finish()
+    call_log.start(None)
+    assert [x.calls for x in call_log.read_calls(log)] == [5]
+
+
 def test_lines_of_several_writers_add_up_and_the_slowest_comes_first(device, log, tmp_path):
     a, b = np.ones((6, 5), np.float32), np.ones((5, 7), np.float32)
     for _ in range(2):
