@@ -197,7 +197,7 @@ def test_exit_code_6_in_a_read_only_folder(tmp_path):
     [
         (["--budget", "soon"], 2, "60s, 5m, 1h, 200trials"),
         (["--strategy", "psychic"], 2, "invalid choice"),
-        (["--m", "0"], 2, "is not from 1"),
+        (["--m", "0"], 2, "is no size, list or range"),
         (["--dtype", "float7"], 2, "is none of"),
         (["--timeout", "-1"], 2, "above 0"),
         (["--force", "--resume"], 2, "not allowed with"),
