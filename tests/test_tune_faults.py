@@ -29,7 +29,6 @@ from clmatmul.trial import Trial
 from clmatmul.tune import tuner
 
 class Made:
-    batch = 4
     def __init__(self, *arguments):
         self.profile = DeviceProfile.from_json(Path({str(PROFILE)!r}).read_text())
     def prepare(self, problem, seed): pass

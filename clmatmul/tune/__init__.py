@@ -4,8 +4,10 @@
     report = tune((1000, 1000, 1000), budget="60s")
 
 The parent process (`tuner`) never touches OpenCL. It proposes configurations (`strategies`)
-within a `budget`, hands them to a killable worker process (`supervisor`, `worker`), appends each
-trial to a journal, and publishes the winner to the file that the next product reads.
+within a `budget`, has killable worker processes build, check and time them (`trials`, `lanes`,
+`supervisor`, `worker`), appends each trial to a journal (`store`), and publishes the winner to the
+file that the next product reads. `records` and `t4` look after what was recorded, `shapes` reads
+lists of problems, `landscape` replays recorded searches, `report`, `html` and `progress` tell.
 """
 
 from clmatmul.tune.tuner import tune

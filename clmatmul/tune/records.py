@@ -13,7 +13,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from clmatmul.database import (
-    TuningRecord,
     check_writable,
     device_slug,
     publish_best,
@@ -261,9 +260,3 @@ def _outcome(lane, record, problem):
     except WorkerFailure as failure:
         return str(failure)
     return "ok" if reply["status"] == "ok" else f"{reply['status']}: {reply['note']}"
-
-
-__all__ = [
-    "Database", "TuningRecord", "device_name", "export", "import_file", "is_live", "merge",
-    "problem_of", "prune", "publish", "report", "summary", "verify",
-]  # fmt: skip

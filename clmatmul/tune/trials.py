@@ -53,11 +53,6 @@ class Trials:
             self.kill()
             raise
 
-    @property
-    def batch(self):
-        """How many new programs are best asked for at once."""
-        return 2 * self._jobs
-
     def prepare(self, problem, seed):
         """Have the timing worker make the operands of a problem. DeviceError if it cannot."""
         self._problem = problem
