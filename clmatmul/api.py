@@ -42,9 +42,11 @@ def matmul(
 
     out: array to fill and return; any strides, may overlap the inputs, batch may be larger.
     axes, casting, order, dtype: as numpy.matmul. precision: how exactly at least: 'highest' (the
-    default, see `use_precision`), 'high', 'medium', or such as 'TF32_TF32_F32'. accumulate: a
-    dtype at least as wide as the default accumulator. reproducible: the same bits on every device.
-    fallback: 'numpy' computes on the host what no device here can. epilogue: an `Epilogue`.
+    default, see `use_precision`), 'high', 'medium', such as 'TF32_TF32_F32', 'compensated' or
+    'emulated' (docs/precision.md). accumulate: a dtype at least as wide as the default
+    accumulator. reproducible: the same bits on every device. fallback: 'numpy' computes on the
+    host what no device here can, 'emulate' float64 on a device without it. epilogue: an
+    `Epilogue`.
     memory_limit: bytes of device workspace. device: as `use_device`. queue: a pyopencl queue.
     wait_for: events to wait for.
 
