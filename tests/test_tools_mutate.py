@@ -73,6 +73,13 @@ def test_only_code_is_changed_and_only_one_line():
         assert [i for i, x in enumerate(after, 1) if x != lines[i - 1]] == [mutant.number]
 
 
+def test_swapped_means_something_else():
+    """Not the same sum in another order."""
+    text = "item = local_row * 4 + local_col;", "at = base + (row) * row_step + (col) * col_step;"
+    (swapped,) = (x for x in mutants("\n".join(text)) if x.operator == "swapped")
+    assert swapped.after.strip() == "item = local_col * 4 + local_row;"
+
+
 def test_unrolled_lines_are_changed_at_both_ends():
     assert {x.number for x in mutants(KERNEL) if "c0_" in x.before} == {11, 13}
 

@@ -83,7 +83,9 @@ def _swapped(line):
 
 
 def _parts(line):
-    return sorted(x for x in re.split(r"const \w+|[,;*+() ]|&&", line) if x)
+    """The terms of a line's sums and lists as sets of their factors: equal for x*y + z, z + y*x."""
+    terms = re.split(r"[,;+]|&&", line)
+    return sorted(sorted(x for x in re.split(r"const \w+|[*() ]", t) if x) for t in terms)
 
 
 def _strides(line):
