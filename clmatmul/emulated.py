@@ -9,9 +9,9 @@ of A, and each column of B, is scaled by a power of 2 below 1/2 and written in `
 and each level is one product of int32 matrices with 64-bit sums, whose b leaves room for every
 sum. The host adds the levels as pairs of float64 and rounds once.
 
-Bound: levels are left out only where all they hold is below 2^-56 |A||B|, element by element, so
+Bound: levels are left out only where all they hold is below 2^-53 |A||B|, element by element, so
 
-    |result - A @ B| <= 2^-53 |A @ B| + 2^-55 |A||B|     unless it overflows or underflows,
+    |result - A @ B| <= 2^-53 |A @ B| + 2^-53 |A||B|     unless it overflows or underflows,
 
 however ill-conditioned; the same bits on every device. Range: within a row of A (a column of B),
 numbers may differ by a factor of 2^130 at least (`MAX_DIGITS` digits hold them and their last
@@ -26,7 +26,9 @@ import numpy as np
 from clmatmul.errors import UnsupportedError
 
 MAX_DIGITS = 10
-_EXACT_DROP = 59  # levels from here on hold less than 2^-56 |A||B| (with the scales' 4 bits)
+# A level holds at most `pairs` products of 2^-2 times its weight, and a number is at least 2^-2
+# of its row's scale below its span: levels this far below both hold less than 2^-53 |A||B|.
+_EXACT_DROP = 56
 
 
 @dataclass(frozen=True)
@@ -78,13 +80,16 @@ def _joined(real, imag):
 
 def _finite(a, b, integer_product):
     k = a.shape[-1]
-    bits = min((64 - math.ceil(math.log2(MAX_DIGITS * k))) // 2, 30)
-    left = split(a, bits, "row of the first operand")
-    right = split(b.swapaxes(-1, -2), bits, "column of the second operand")
+    rows, columns = scales(a), scales(b.swapaxes(-1, -2))
+    bits = digit_bits(k, max(rows[1], columns[1]))
+    left = split(a, rows, bits, "row of the first operand")
+    right = split(b.swapaxes(-1, -2), columns, bits, "column of the second operand")
     # (…, n, count, k) → (…, count reversed, k, n): what meets digit s has to lie at level - s
     cells_b = np.ascontiguousarray(np.moveaxis(right.cells[..., ::-1, :], -3, -1))
-    needed = left.span + right.span + _EXACT_DROP + math.ceil(math.log2(MAX_DIGITS))
-    levels = min(left.count + right.count - 1, -(-needed // bits))
+    needed = left.span + right.span + _EXACT_DROP
+    levels = left.count + right.count - 1
+    while levels > 1 and (levels - 1) * bits >= needed + math.log2(levels):
+        levels -= 1
     high = low = 0.0
     for level in reversed(range(levels)):
         first, last = max(0, level - right.count + 1), min(level, left.count - 1)
@@ -100,14 +105,29 @@ def _finite(a, b, integer_product):
         return np.ldexp(high + low, exponents)
 
 
-def split(x, bits, what):
-    """The Digits of a float64 matrix, one scale for each of its rows; UnsupportedError."""
+def digit_bits(k, span):
+    """How many bits a digit has: as many as leave room for a level's sums, of k terms for each
+    digit that numbers with such a span need."""
+    for count in range(2, MAX_DIGITS + 1):
+        bits = min((64 - math.ceil(math.log2(count * k))) // 2, 30)
+        if span + 54 <= bits * count:
+            break
+    return bits
+
+
+def scales(x):
+    """(the largest exponent of each row, the greatest span of a row) of a float64 matrix."""
     _, exponents = np.frexp(x)
     nonzero = x != 0
     high = np.where(nonzero, exponents, -(2**20)).max(axis=-1)
     low = np.where(nonzero, exponents, 2**20).min(axis=-1)
     high = np.where(nonzero.any(axis=-1), high, 0)
-    span = int(np.max(np.where(nonzero.any(axis=-1), high - low, 0), initial=0))
+    return high, int(np.max(np.where(nonzero.any(axis=-1), high - low, 0), initial=0))
+
+
+def split(x, scales, bits, what):
+    """The Digits of a float64 matrix with these `scales` of its rows; UnsupportedError."""
+    high, span = scales
     if span + 54 > bits * MAX_DIGITS:
         raise UnsupportedError(
             f"emulated float64: a {what} has numbers that differ by a factor of 2^{span}, and "

@@ -23,7 +23,7 @@ def multiply(a, b):
 
 
 def ratio(got, a, b):
-    """Largest error, in parts of what the module promises: 2^-53 |AB| + 2^-55 |A||B|."""
+    """Largest error, in parts of what the module promises: 2^-53 |AB| + 2^-53 |A||B|."""
     worst = 0.0
     a, b = np.atleast_2d(a), np.atleast_2d(b)
     for i in range(a.shape[0]):
@@ -31,7 +31,7 @@ def ratio(got, a, b):
             terms = [Fraction(x) * Fraction(y) for x, y in zip(a[i], b[:, j], strict=True)]
             total, size = sum(terms), sum(map(abs, terms))
             if size:
-                bound = abs(total) / 2**53 + size / 2**55
+                bound = abs(total) / 2**53 + size / 2**53
                 worst = max(worst, float(abs(Fraction(got[i, j]) - total) / bound))
             else:
                 assert got[i, j] == 0
