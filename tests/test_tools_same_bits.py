@@ -49,5 +49,9 @@ def test_comparison(capsys):
 
 
 def test_lines_that_were_cut_off_are_left_out():
-    text = "".join(json.dumps(x) + "\n" for x in (["0", "aa"], ["1", None])) + '["2", "b'
+    text = (
+        "".join(json.dumps(x) + "\n" for x in (["0", "aa"], ["1", None]))
+        + "[driver]\n"
+        + '["2", "b'
+    )
     assert same_bits.read(text) == {"0": "aa", "1": None}

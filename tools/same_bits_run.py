@@ -98,8 +98,10 @@ def digests(count):
 
 
 def read(text):
-    """name → digest, from the lines that `--here` prints; they need not be complete."""
-    return dict(json.loads(line) for line in text.splitlines() if line.endswith("]"))
+    """name → digest, from the lines that `--here` prints; they need not be complete, and a driver
+    may have printed others between."""
+    lines = (line for line in text.splitlines() if line.startswith('["') and line.endswith("]"))
+    return dict(map(json.loads, lines))
 
 
 def on_runtime(name, folder, count):
