@@ -26,6 +26,7 @@ STATUSES = (
     "unstable", "too_slow",
 )  # fmt: skip
 _LOCK_SECONDS = 30
+_SHIPPED_LIMIT = 0.3
 _MOST_BYTES = 2**28
 _log = logging.getLogger("clmatmul")
 
@@ -287,17 +288,19 @@ class TuningDatabase:
     def nearest(self, problem, limit=2.0):
         """(origin, record, distance) of the closest size of the same kind within `limit`.
 
-        The distance is the largest |log2| of the ratios of batch, m, n and k.
+        The distance is the largest |log2| of the ratios of batch, m, n and k. A shipped record
+        serves sizes within a fifth only: between those the heuristics know more.
         """
         best = None
         for origin, record in self._origins.values():
             if record.kind == problem.kind.key:
                 distance = _distance(record.size, _size(problem))
-                if distance <= limit and (best is None or distance < best[2]):
+                allowed = limit if origin == "tuned" else min(limit, _SHIPPED_LIMIT)
+                if distance <= allowed and (best is None or distance < best[2]):
                     best = (origin, record, distance)
         return best
 
-    def hint(self, problem, limit=1.0):
+    def hint(self, problem, limit=0.5):
         """The record of the most closely related device, then of the closest size, or None."""
         kind, size = problem.kind.key, _size(problem)
         near = [

@@ -300,6 +300,14 @@ def test_the_nearest_counts_each_dimension_by_itself():
     assert database.nearest(plain_problem(64, 64, 4096)) is None
 
 
+def test_a_shipped_record_serves_sizes_that_are_close_only():
+    record = replace(RECORD, m=100, n=100, k=100)
+    near, far = plain_problem(115, 100, 90), plain_problem(130, 100, 100)
+    assert TuningDatabase((), [record]).nearest(near)[1] == record
+    assert TuningDatabase((), [record]).nearest(far) is None
+    assert TuningDatabase([record], ()).nearest(far)[1] == record
+
+
 def test_a_device_gets_a_file_name_of_its_own():
     one = device_slug('{"name": "AMD gfx90a:sramecc+/x", "driver_version": "1"}')
     two = device_slug('{"name": "AMD gfx90a:sramecc+/x", "driver_version": "2"}')
