@@ -227,8 +227,10 @@ def _build_program(device, plan, launch, key):
             if program_cache.enabled() or plan.variant.post_build:
                 binary = device.binary_of(built)
             if plan.variant.post_build:
-                binary = plan.variant.header["post_build"](binary, device.profile)
-                built = device.load_binary(binary, plan.options)
+                changed = plan.variant.header["post_build"](binary, device.profile)
+                if changed != binary:
+                    binary = changed
+                    built = device.load_binary(binary, plan.options)
         except devices.CompileFailure as error:
             raise BuildError(plan.config, str(error), source) from None
         except ValueError as error:  # a post-build step that does not find what it must change
