@@ -1,4 +1,4 @@
-"""`clmatmul bench`: products timed against NumPy, CLBlast or torch, in turn, every result checked."""
+"""`clmatmul bench`: products timed against NumPy, CLBlast or torch, in turn, each checked."""
 
 import argparse
 
