@@ -305,16 +305,21 @@ events_lock = threading.Lock()  # while events of arrays are read and replaced
 
 
 def _hold(event, things):
-    """Keep `things` until `event` is complete; a few of finished events are let go now.
+    """Keep `things` until `event` is complete; those of finished events are let go now.
 
-    A few, because a call must not take the longer the more are on their way before it.
+    It gives up after a few that are not finished, because a call must not take the longer the
+    more are on their way before it.
     """
     with _pending_lock:
         _pending.append((event, things))
-        for _ in range(min(len(_pending), _LOOKED_AT)):
+        unfinished = 0
+        for _ in range(len(_pending)):
             held = _pending.popleft()
             if not devices.is_complete(held[0]):
                 _pending.append(held)
+                unfinished += 1
+                if unfinished == _LOOKED_AT:
+                    return
 
 
 def hold_later(event, things):
