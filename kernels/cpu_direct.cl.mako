@@ -25,8 +25,8 @@ RUNTIME_PARAMETERS = {
     # Rows and columns of the macro-tile of one work-item, and terms of a block: upper limits,
     # tiles are balanced.
     "tile_m": (6, 12, 24, 48, 96, 192, 384),
-    "tile_n": (16, 32, 64, 128, 256, 512, 1024),
-    "block_k": (64, 128, 192, 256, 384, 512, 1024),
+    "tile_n": (16, 32, 64, 128, 256, 512, 1024, 2048, 4096),
+    "block_k": (8, 16, 32, 64, 128, 192, 256, 384, 512, 1024),
     # Into how many parts k is split, each summed by an item of its own.
     "splits": (1, 2, 4, 8, 16, 32),
 }
@@ -67,14 +67,19 @@ def propose(problem, profile):
     if not profile.is_cpu:
         return
     lanes = lanes_of(problem.compute)
-    rank, vectors = rank_in_place(problem, profile)[0], 1
+    rank, vectors, unroll = rank_in_place(problem, profile)[0], 1, 2
+    tile_n, block_k = 128, 512
     if problem.m == 1:
-        # Bound by memory: long straight reads of B's rows.
         rank, vectors = 85, max(x for x in (1, 2, 4) if x == 1 or x * lanes <= problem.n)
-    tiles = problem.batch_count * ceil_div(problem.m, 48) * ceil_div(problem.n, 128)
+        unroll = 8
+        if problem.k * problem.n * problem.kind.compute_itemsize >= 2**25:
+            # Bound by memory: a few rows of B at a time, each read straight on, which the
+            # hardware sees coming. (Whole columns of narrow pieces took twice as long.)
+            tile_n, block_k = 1024, 16
+    tiles = problem.batch_count * ceil_div(problem.m, 48) * ceil_div(problem.n, tile_n)
     values = dict(
-        micro_m=rows_for(problem), vectors=vectors, vector_width=lanes, unroll=2,
-        tile_m=48, tile_n=128, block_k=512, splits=splits_for(problem, profile, tiles),
+        micro_m=rows_for(problem), vectors=vectors, vector_width=lanes, unroll=unroll,
+        tile_m=48, tile_n=tile_n, block_k=block_k, splits=splits_for(problem, profile, tiles),
     )
     yield rank, values, "operands read in place"
 %>\

@@ -72,10 +72,14 @@ def propose(problem, profile):
     line_bytes = (64 + lanes) * problem.kind.compute_itemsize
     most = min(profile.local_mem_bytes, 320 * 1024)
     block_k = max(x for x in (64, 128, 256, 512) if x == 64 or x * line_bytes <= most)
-    tiles = problem.batch_count * ceil_div(problem.m, 384) * ceil_div(problem.n, 64)
+    tile_n = 64
+    if problem.m <= 16 and most >= 2**18:
+        # B is used a few times only, so what counts is how it is read: straight on.
+        tile_n, block_k = 256, 128
+    tiles = problem.batch_count * ceil_div(problem.m, 384) * ceil_div(problem.n, tile_n)
     values = dict(
         micro_m=rows_for(problem), vectors=1, vector_width=lanes, unroll=4,
-        tile_m=384, tile_n=64, block_k=block_k, splits=splits_for(problem, profile, tiles),
+        tile_m=384, tile_n=tile_n, block_k=block_k, splits=splits_for(problem, profile, tiles),
     )
     yield rank_in_place(problem, profile)[1], values, "B staged in local memory"
 %>\
