@@ -73,8 +73,9 @@ def propose(problem, profile):
     most = min(profile.local_mem_bytes, 320 * 1024)
     block_k = max(x for x in (64, 128, 256, 512) if x == 64 or x * line_bytes <= most)
     tile_n = 64
-    if problem.m <= 16 and most >= 2**18:
-        # B is used a few times only, so what counts is how it is read: straight on.
+    b_bytes = problem.k * problem.n * problem.kind.compute_itemsize
+    if problem.m <= 16 and b_bytes >= 2**25 and most >= 2**18:
+        # B comes from memory, and is used a few times only: what counts is to read it straight on.
         tile_n, block_k = 256, 128
     tiles = problem.batch_count * ceil_div(problem.m, 384) * ceil_div(problem.n, tile_n)
     values = dict(
