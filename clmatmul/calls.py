@@ -221,22 +221,24 @@ def recipe_of(prepared, a, b, fused=None):
     bound = prepared.bound
     if any(name in bound and bound[name].array is not x for name, x in (("a", a), ("b", b))):
         return None
-    target = prepared.target
     fused = tuple((fused or {}).items())
     if set(bound) - {"a", "b", "out"} != {name for name, _ in fused}:
         return None
     if any(bound[name].array is not x for name, x in fused) or not _may_repeat(fused):
         return None
+    return _recipe(prepared, is_scalar=prepared.vector_product, fused=fused)
+
+
+def _recipe(prepared, **particular):
     return Recipe(
         device=prepared.device,
         executable=prepared.route.executable,
         scalars=prepared.scalars,
-        shape=target.shape,
-        dtype=target.dtype,
+        shape=prepared.target.shape,
+        dtype=prepared.target.dtype,
         order="C",
         swapped=prepared.problem.swapped,
-        is_scalar=prepared.vector_product,
-        fused=fused,
+        **particular,
     )
 
 
@@ -253,17 +255,7 @@ def _device_recipe(prepared, a, b):
     plain = all(devices.is_plain_device_array(x) for x in (a, b, target))
     if not plain or prepared.problem.k == 0 or (out is not None and out is not target):
         return None
-    return Recipe(
-        device=prepared.device,
-        executable=prepared.route.executable,
-        scalars=prepared.scalars,
-        shape=target.shape,
-        dtype=target.dtype,
-        order="C",
-        swapped=prepared.problem.swapped,
-        is_scalar=False,
-        out=signature(target),
-    )
+    return _recipe(prepared, is_scalar=False, out=signature(target))
 
 
 def prepare(request, a, b, c, out, as_scale=False):
