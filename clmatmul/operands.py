@@ -98,9 +98,9 @@ class HostMemory:
         dense = size == out.nbytes and not _repeats(out)
         if out.dtype != dtype or not out.dtype.isnative or not out.flags.aligned or not dense:
             return False
-        if any(_overlap(span(x), (address, size)) for x in inputs):
+        if any(overlap(span(x), (address, size)) for x in inputs):
             return False
-        if in_place is None or not _overlap(span(in_place), (address, size)):
+        if in_place is None or not overlap(span(in_place), (address, size)):
             return True
         return span(in_place)[0] == address and _same_layout(in_place, out)
 
@@ -365,7 +365,8 @@ def _bytes_at(address, size, writable=False):
     return memory if writable else memoryview(memory).toreadonly()
 
 
-def _overlap(one, other):
+def overlap(one, other):
+    """True if two spans (address, bytes) of host memory have a byte in common."""
     return one[1] and other[1] and one[0] < other[0] + other[1] and other[0] < one[0] + one[1]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from clmatmul import call_log
 from clmatmul import device as devices
-from clmatmul.operands import hand_on, meet, pending, span
+from clmatmul.operands import hand_on, meet, overlap, pending, span
 from clmatmul.problem import MAX_ALIGNMENT
 
 _MAX_RECIPES = 512
@@ -109,11 +109,11 @@ def follow(recipe, a, b, out=None):
     device = recipe.device
     queue = device.queue()
     same = a is b
-    if not same and _meet(spans[0], spans[1]) or out is not None and (
-        _meet(spans[0], spans[2]) or _meet(spans[1], spans[2])
+    if not same and overlap(spans[0], spans[1]) or out is not None and (
+        overlap(spans[0], spans[2]) or overlap(spans[1], spans[2])
     ):  # fmt: skip
         return None
-    if any(_meet(place, other) for _, _, place in fused for other in spans):
+    if any(overlap(place, other) for _, _, place in fused for other in spans):
         return None
     buffers = [device.wrap(*spans[0], False)]
     buffers.append(buffers[0] if same else device.wrap(*spans[1], False))
@@ -170,7 +170,3 @@ def follow_on_device(recipe, a, b, out=None):
 
 def _offset(array, low):
     return (array.__array_interface__["data"][0] - low) // array.itemsize
-
-
-def _meet(one, other):
-    return one[0] < other[0] + other[1] and other[0] < one[0] + one[1]
