@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import threading
 import zlib
 
 # Caches and records of other runs must not decide what is tested. Set before clmatmul is used.
@@ -53,3 +54,12 @@ def skip_without_fp64(device, *dtypes):
         needed = needed or element_type(product_type(dtypes[0], dtypes[1])).needs_fp64
     if needed and not device.profile.fp64:
         pytest.skip("the device has no float64")
+
+
+def in_threads(work, count):
+    """Call `work` in so many threads at once, and wait for them."""
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

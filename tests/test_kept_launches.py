@@ -1,13 +1,13 @@
 """A prepared product of the same pyopencl arrays is one launch; anything else is described anew."""
 
 import gc
-import threading
 import weakref
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
+from conftest import in_threads
 
 from clmatmul import MatMul
 from clmatmul import device as devices
@@ -146,11 +146,7 @@ def test_threads(queue, rng):
         if not right(a, b, out):
             faults.append("wrong")
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 4)
     assert not faults
 
 

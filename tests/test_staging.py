@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pyopencl as cl
 import pytest
+from conftest import in_threads
 
 from clmatmul import Epilogue, gemm, matmul, row_blocks, staging
 from clmatmul import device as devices
@@ -83,11 +84,7 @@ def test_threads_share_the_slots(device, apart, small_chunks, rng):
             if not np.allclose(matmul(a, b), expected, rtol=1e-4, atol=1e-3):
                 faults.append("wrong")
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 4)
     assert not faults
 
 
