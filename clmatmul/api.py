@@ -9,12 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from clmatmul import device as devices
-from clmatmul.calls import multiply, prepare, recipe_of, repeat
+from clmatmul.calls import prepare, recipe_of, repeat
 from clmatmul.choose import check_device
 from clmatmul.config import TileConfig
 from clmatmul.containers import carried, takes_containers
 from clmatmul.errors import ArgumentError, DtypeError, ShapeError
 from clmatmul.explanation import explain_problem, plain_problem
+from clmatmul.fallbacks import multiply
 from clmatmul.kept_launches import KeptLaunches
 from clmatmul.operands import host_array, single_output, workspace_parts, workspace_size
 from clmatmul.precision import default_precision

@@ -5,29 +5,26 @@ from itertools import pairwise
 
 import numpy as np
 
-from clmatmul import call_log, emulated, host_product, row_blocks
+from clmatmul import call_log, row_blocks
 from clmatmul import device as devices
 from clmatmul.arrangement import arrange
 from clmatmul.choose import check_device
 from clmatmul.containers import carried
-from clmatmul.element_types import COMPUTE_TYPES, element_type, product_type
-from clmatmul.errors import ArgumentError, DtypeError, NoDeviceError, ShapeError, UnsupportedError
+from clmatmul.element_types import COMPUTE_TYPES, element_type
+from clmatmul.errors import ArgumentError, ShapeError
 from clmatmul.expression import read_expression
 from clmatmul.operands import (
-    HOST_ONLY,
     DeviceMemory,
     HostMemory,
     common_queue,
     host_array,
-    plain_array,
     refuse_byte_order,
-    refuse_mask,
     span,
 )
 from clmatmul.packed import Packed
 from clmatmul.precision import read_precision
 from clmatmul.problem import ArrayView, Problem, scalar_class
-from clmatmul.repeats import Recipe, follow, follow_on_device, recall, remember, signature
+from clmatmul.repeats import Recipe, follow, follow_on_device, recall, signature
 from clmatmul.request import (
     Request,
     check_auxiliary,
@@ -61,7 +58,7 @@ class PreparedCall:
 
     def run(self, workspace=None):
         if self.route is None:  # no element to compute
-            return self.out if self.out is not None else _face(self.target, self.vector_product)
+            return self.out if self.out is not None else as_scalar(self.target, self.vector_product)
         operands = {name: x.operand for name, x in self.bound.items()}
         if self.problem.swapped and "a" in operands:
             operands["a"], operands["b"] = operands["b"], operands["a"]
@@ -78,7 +75,7 @@ class PreparedCall:
                 result = self.memory.finish_in_blocks(
                     lambda target: self._multiply_in_blocks(operands, target)
                 )
-                return result if self.out is not None else _face(result, self.vector_product)
+                return result if self.out is not None else as_scalar(result, self.vector_product)
             self.memory.send()
             event, keep = self.route.executable(
                 self.memory.queue, operands, self.scalars, self.wait_for, workspace, prepared=parts
@@ -86,7 +83,7 @@ class PreparedCall:
             call_log.launched(self.route.executable, event)
             result = self.memory.finish(event, self.bound)
             del keep
-            return result if self.out is not None else _face(result, self.vector_product)
+            return result if self.out is not None else as_scalar(result, self.vector_product)
         event, keep = self.route.executable(
             self.memory.queue, operands, self.scalars, [*self.memory.wait_for, *self.wait_for],
             workspace, self.memory.allocate, prepared=parts,
@@ -112,84 +109,6 @@ class PreparedCall:
             self.wait_for, sources, target,
         )  # fmt: skip
         call_log.launched(self.route.executable, event)
-
-
-def multiply(request, a, b, c, out, plain=False):
-    if _on_host(a, b, c, out):
-        a, b = plain_array(a, "the first operand"), plain_array(b, "the second operand")
-        if request.beta != 0:
-            refuse_mask(c, "c")
-        if a.dtype.char in HOST_ONLY or b.dtype.char in HOST_ONLY:
-            return host_product.numpy_product(request, a, b, c, out)
-    precision = read_precision(request.precision)
-    try:
-        if precision.emulated and _product_name(request, a, b) in ("float64", "complex128"):
-            return _emulated(request, a, b, c, out)
-        prepared = prepare(request, a, b, c, out)
-        result = prepared.run()
-        if plain and out is None and prepared.route is not None:
-            remember(recipe_of(prepared, a, b), a, b)
-        return result
-    except (UnsupportedError, NoDeviceError, DtypeError):
-        if request.fallback == "numpy" and _on_host(a, b, c, out):
-            return host_product.numpy_product(request, a, b, c, out)
-        emulated_types = ("float64", "complex128") if request.fallback == "emulate" else ()
-        if precision.compensated:
-            emulated_types += ("float32", "complex64")
-        if emulated_types and _product_name(request, a, b) in emulated_types:
-            return _emulated(request, a, b, c, out)
-        raise
-
-
-def _product_name(request, a, b):
-    """The name of the product's dtype; None for packed operands, which stay on their device."""
-    if isinstance(a, Packed) or isinstance(b, Packed):
-        return None
-    a, b = (x if hasattr(x, "dtype") else np.asarray(x) for x in (a, b))
-    return product_type(a.dtype, b.dtype, request.dtype).name
-
-
-def _emulated(request, a, b, c, out):
-    """The product from products of whole numbers on the device, exact but for the rounding of
-    float64 and then of the result; it waits for them."""
-    if request.epilogue is not None or request.axes is not None:
-        raise UnsupportedError(
-            "emulated float64 products take no epilogue and no axes; apply them to the result"
-        )
-    given = [x for x in (a, b, c, out) if devices.is_device_array(x)]
-    queue = common_queue(given, request.queue, request.device and resolve(request.device)) \
-        if given else request.queue  # fmt: skip
-    plain = {"device": None if given else request.device, "queue": queue, "precision": "highest",
-             "memory_limit": request.memory_limit}  # fmt: skip
-
-    def product_in(dtype):
-        request = Request(dtype=dtype, **plain)
-        return lambda x, y: prepare(request, x, y, None, None).run()
-
-    def on_host(x):
-        if x is None:
-            return None
-        return devices.fetch(x) if devices.is_device_array(x) else np.asarray(x)
-
-    def multiply_exactly(x, y):
-        return emulated.multiply(x, y, product_in("int64"), product_in("float32"))
-
-    value = host_product.scaled_product(
-        request, on_host(a), on_host(b), on_host(c), multiply_exactly
-    )
-    dtype = np.dtype(_product_name(request, a, b)) if out is None else out.dtype
-    if not np.can_cast(value.dtype, dtype, "same_kind"):
-        raise DtypeError(f"cannot cast the product from {value.dtype} to out's {dtype}")
-    if not given:
-        if out is None:
-            return _face(value.astype(dtype, copy=False), value.ndim == 0)
-        if out.shape != value.shape:
-            raise ShapeError(f"out has shape {out.shape}, and the product {value.shape}")
-        np.copyto(out, value, casting="same_kind")
-        return out
-    target = devices.empty_array(queue, value.shape, dtype, "C", None) if out is None else out
-    target.set(np.ascontiguousarray(value, dtype), queue)
-    return target
 
 
 def repeat(a, b, out, device):
@@ -426,11 +345,7 @@ def _out_shape(out, arrays, as_scale):
     return None if out is None or as_scale else tuple(out.shape)
 
 
-def _on_host(*arrays):
-    return not any(devices.is_device_array(x) or isinstance(x, Packed) for x in arrays)
-
-
-def _face(result, vector_product):
+def as_scalar(result, vector_product):
     """NumPy gives a scalar for the product of two vectors."""
     if vector_product and isinstance(result, np.ndarray):
         return result[()]

@@ -17,7 +17,8 @@ ORDER = [
     "worker_threads", "device", "selection", "program_cache", "executable", "measure", "trial",
     "probes", "transfers", "staging", "containers", "operands",
     "packed", "call_log", "repeats", "kept_launches", "first_tuning", "walk", "row_blocks",
-    "request", "host_product", "emulated", "calls", "explanation", "api", "views",
+    "request", "host_product", "emulated", "calls", "emulated_calls",
+    "fallbacks", "explanation", "api", "views",
     "products", "contraction", "array", "array_api", "packing", "matrix_*", "self_check", "tune.*",
     "bench_*", "bench", "experiment", "demo", "walkthrough*", "cli.*", "tune.__main__", "__main__",
 ]  # fmt: skip
