@@ -23,6 +23,11 @@ def test_the_products_are_the_same_each_time():
     assert classes == set(same_bits.CLASSES)
 
 
+def test_what_is_known_is_not_computed_again():
+    names = [name for name, _ in same_bits.digests(5, {"0:element:float32": "aa"})]
+    assert [x.partition(":")[0] for x in names] == ["1", "2", "3", "4"]
+
+
 def test_a_digest_is_that_of_a_loop_over_k():
     """One plain product, term by term in NumPy."""
     for name, dtype, compute in same_bits.problems(40):

@@ -6,6 +6,7 @@ in a process of its own, with `reproducible=True`, and a digest of each result i
     tools/same_bits --only pocl-3.0,intel --problems 200
     tools/same_bits --here > digests.jsonl     # this machine's default device alone
     tools/same_bits --expect digests.jsonl     # … and whether others give the same
+    tools/same_bits --keep FOLDER              # goes on where an earlier run was ended
 
 The products are of every size class (one element, vectors, small, medium, long sums, batches,
 larger), of every floating dtype and layout, with and without an epilogue, and some with NaN,
@@ -84,12 +85,15 @@ def values(rng, shape, dtype):
     return x.astype(dtype)
 
 
-def digests(count):
-    """(name, digest) of each result on the default device; None where it lacks the dtype."""
+def digests(count, known=()):
+    """(name, digest) of each result on the default device but those whose names are `known`;
+    None where it lacks the dtype."""
     import clmatmul
 
     with np.errstate(all="ignore"):
         for name, dtype, compute in problems(count):
+            if name in known:
+                continue
             if dtype == "float64" and not clmatmul.default_device().fp64:
                 yield name, None
                 continue
@@ -104,20 +108,25 @@ def read(text):
     return dict(map(json.loads, lines))
 
 
-def on_runtime(name, folder, count):
-    """The digests of a runtime, computed in a process of its own."""
+def on_runtime(name, folder, count, kept):
+    """The digests of a runtime, computed in a process of its own.
+
+    kept: a file that has some of them, perhaps, and gets the others; they must be of these sources.
+    """
     import runtimes
 
+    kept.touch()
     with tempfile.TemporaryDirectory(prefix="clmatmul-same-bits-") as scratch:
         runtime = runtimes.probe(runtimes.load(name, folder), folder, os.environ, scratch)
         environment = runtimes.environment_of(runtime, folder, os.environ, scratch)
         environment["PYTHONPATH"] = os.pathsep.join([str(TOOLS.parent), str(TOOLS)])
         environment["CLMATMUL_VERIFY"] = "0"
-        done = subprocess.run(
-            [sys.executable, str(TOOLS / "same_bits"), "--here", f"--problems={count}"],
-            env=environment, stdout=subprocess.PIPE, text=True, check=True,
-        )  # fmt: skip
-    return read(done.stdout)
+        command = [sys.executable, str(TOOLS / "same_bits"), "--here", f"--problems={count}",
+                   f"--but={kept}"]  # fmt: skip
+        with kept.open("a", encoding="utf-8") as lines:
+            print(file=lines, flush=True)  # ends a line that a process could not
+            subprocess.run(command, env=environment, stdout=lines, check=True)
+    return read(kept.read_text(encoding="utf-8"))
 
 
 def compare(found):
@@ -149,16 +158,23 @@ def main(argv=None):
         "--here", action="store_true", help="print this machine's digests, a line each"
     )
     parser.add_argument("--expect", type=Path, action="append", default=[], help="such a file")
+    parser.add_argument("--but", type=Path, help="with --here: a file of digests to leave out")
+    parser.add_argument("--keep", type=Path, help="a folder for digests, to go on from later")
     options = parser.parse_args(argv)
     if options.here:
-        for line in digests(options.problems):
+        known = read(options.but.read_text(encoding="utf-8")) if options.but else ()
+        for line in digests(options.problems, known):
             print(json.dumps(line), flush=True)
         return 0
     found = {str(path): read(path.read_text()) for path in options.expect}
     names = options.only.split(",") if options.only else sorted(runtimes.IMPLEMENTATIONS)
-    for name in names:
-        try:
-            found[name] = on_runtime(name, options.runtimes, options.problems)
-        except (runtimes.UnavailableError, subprocess.CalledProcessError) as error:
-            print(f"{name}: not available: {error}")
+    with tempfile.TemporaryDirectory(prefix="clmatmul-digests-") as passing:
+        folder = options.keep or Path(passing)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            kept = folder / f"{name}.jsonl"
+            try:
+                found[name] = on_runtime(name, options.runtimes, options.problems, kept)
+            except (runtimes.UnavailableError, subprocess.CalledProcessError) as error:
+                print(f"{name}: not available: {error}")
     return 0 if compare(found) and len(found) > 1 else 1
