@@ -16,7 +16,8 @@ from clmatmul.api import MatMul
 from clmatmul.element_types import numpy_dtype, product_type
 from clmatmul.errors import VerificationError
 from clmatmul.measure import BLAS_IDLE_SECONDS, interleave
-from clmatmul.trial import Sample, run_case
+from clmatmul.sample import Sample
+from clmatmul.trial import run_case
 from clmatmul.walk import find_route
 
 _PAUSE_SECONDS = BLAS_IDLE_SECONDS

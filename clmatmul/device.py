@@ -1,7 +1,7 @@
-"""Devices as they are: the only file that imports pyopencl.
+"""An open device: the only file besides installed.py that imports pyopencl.
 
-Finds and opens devices, reads their profiles, makes buffers and queues, compiles, launches and
-waits. Everything above it works with `Device`, `DeviceProfile` and opaque buffers and events.
+Makes buffers and queues, compiles, launches and waits. Everything above it works with `Device`,
+`DeviceProfile` and opaque buffers and events.
 """
 
 import contextlib
@@ -12,7 +12,6 @@ import threading
 import time
 import warnings
 from collections import OrderedDict
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -20,27 +19,15 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from pyopencl import _cl
 
-from clmatmul.device_profile import DeviceProfile, family_of
 from clmatmul.errors import ArgumentError, DeviceError
+from clmatmul.installed import FORKED, read_profile
 from clmatmul.probe_records import read_probes
-from clmatmul.worker_threads import pinned
 
 _log = logging.getLogger("clmatmul")
-_KINDS = {
-    "cpu": cl.device_type.CPU,
-    "gpu": cl.device_type.GPU,
-    "accelerator": cl.device_type.ACCELERATOR,
-}
-# Implementations that are never used, with the reason that a user is given.
-REFUSED = {"clover": "Mesa Clover returns wrong results for vector types; use rusticl instead"}
 _MAX_FOREIGN_CONTEXTS = 16
+_MAX_COUNTING_QUEUES, _LEAST_COUNTER_BYTES = 16, 65536
 _ASKING_SECONDS = 3e-3  # a launch that takes longer loses little by a late wake-up
 _let_others_run = getattr(os, "sched_yield", lambda: time.sleep(0))
-_FORKED = (
-    "this process was forked after OpenCL was first used, and OpenCL does not survive a fork; "
-    "start workers with the 'spawn' or 'forkserver' method"
-)
-_first_used_in = None  # the process that first asked for platforms
 _lock = threading.Lock()
 _opened = {}
 _foreign = OrderedDict()
@@ -61,131 +48,6 @@ def _reported(what):
         yield
     except cl.Error as error:
         raise DeviceError(f"{what}: {error}") from None
-
-
-# ---- finding devices ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Installed:
-    """A device that is there, with its profile and its place in the runtime's lists."""
-
-    cl_device: object
-    profile: DeviceProfile
-    platform_index: int
-    device_index: int
-
-
-def installed_devices():
-    """Every usable device, in the runtime's order."""
-    found = []
-    for i, cl_platform in enumerate(_platforms()):
-        for j, cl_device in enumerate(_devices_of(cl_platform)):
-            profile = read_profile(cl_device)
-            if profile.family not in REFUSED:
-                found.append(Installed(cl_device, profile, i, j))
-    return found
-
-
-def unused_platforms():
-    """(name, reason) of each platform that offers no usable device."""
-    for cl_platform in _platforms():
-        devices = _devices_of(cl_platform)
-        refused = REFUSED.get(family_of(cl_platform.name, cl_platform.vendor, ""))
-        if not devices:
-            yield cl_platform.name, "has no device"
-        elif refused:
-            yield cl_platform.name, f"is not used: {refused}"
-
-
-def _platforms():
-    global _first_used_in
-    if _first_used_in not in (None, os.getpid()):
-        raise DeviceError(_FORKED)
-    _first_used_in = os.getpid()
-    try:
-        with pinned():  # PoCL starts its threads here, or when it is asked for devices
-            return cl.get_platforms()
-    except cl.Error:  # PLATFORM_NOT_FOUND_KHR: an ordinary state, not a failure
-        return []
-
-
-def _devices_of(cl_platform):
-    try:
-        with pinned():
-            return cl_platform.get_devices()
-    except cl.Error:  # a platform without a device
-        return []
-
-
-# ---- profiles -------------------------------------------------------------------------------
-
-
-def read_profile(cl_device):
-    """The DeviceProfile of a device; a fact that the runtime refuses to tell becomes a guess."""
-    guesses = []
-
-    def fact(name, guess):
-        try:
-            return getattr(cl_device, name)
-        except (cl.Error, AttributeError):
-            guesses.append(name)
-            return guess
-
-    extensions = tuple(sorted(set(fact("extensions", "").split())))
-    config = fact("single_fp_config", 0)
-    bits = fact("type", 0)
-    kind = next((name for name, bit in _KINDS.items() if bits & bit), "other")
-    family = family_of(cl_device.platform.name, cl_device.vendor, kind)
-    unreliable = []
-    if family == "rusticl":
-        unreliable.append("kernel_work_group_size")  # says 32 for every kernel; 256 run
-    if family == "nvidia":
-        unreliable.append("kernel_work_group_size")  # says 256 for any program from PTX; 384 run
-    return DeviceProfile(
-        platform_name=cl_device.platform.name.strip(),
-        platform_version=cl_device.platform.version.strip(),
-        vendor=cl_device.vendor.strip(),
-        name=cl_device.name.strip(),
-        driver_version=cl_device.driver_version.strip(),
-        device_version=cl_device.version.strip(),
-        c_version=fact("opencl_c_version", "OpenCL C 1.1").strip(),
-        kind=kind,
-        family=family,
-        compute_units=fact("max_compute_units", 1),
-        max_clock_mhz=fact("max_clock_frequency", 0),
-        max_work_group_size=fact("max_work_group_size", 1),
-        max_work_item_sizes=tuple(fact("max_work_item_sizes", (1, 1, 1))),
-        local_mem_bytes=fact("local_mem_size", 16384),
-        local_mem_dedicated=fact("local_mem_type", 0) == cl.device_local_mem_type.LOCAL,
-        global_mem_bytes=fact("global_mem_size", 2**28),
-        max_alloc_bytes=fact("max_mem_alloc_size", 2**27),
-        cache_bytes=fact("global_mem_cache_size", 0),
-        max_parameter_bytes=fact("max_parameter_size", 256),
-        address_bits=fact("address_bits", 32),
-        base_alignment_bytes=max(fact("mem_base_addr_align", 1024) // 8, 1),
-        unified_memory=bool(fact("host_unified_memory", kind == "cpu")),
-        fp64="cl_khr_fp64" in extensions or bool(fact("double_fp_config", 0)),
-        fp16="cl_khr_fp16" in extensions,
-        denormals=bool(config & cl.device_fp_config.DENORM),
-        hardware_fma=bool(config & cl.device_fp_config.FMA),
-        sub_groups="cl_khr_subgroups" in extensions,
-        extensions=extensions,
-        guesses=tuple(guesses),
-        unreliable=tuple(unreliable),
-        probes=_compute_capability(cl_device, extensions),
-    )
-
-
-def _compute_capability(cl_device, extensions):
-    """NVIDIA's number for a generation of its devices, such as 90, as a probe's result."""
-    if "cl_nv_device_attribute_query" not in extensions:
-        return ()
-    try:
-        major = cl_device.compute_capability_major_nv
-        return (("compute_capability", 10 * major + cl_device.compute_capability_minor_nv),)
-    except (cl.Error, AttributeError):
-        return ()
 
 
 # ---- open devices ---------------------------------------------------------------------------
@@ -224,6 +86,7 @@ class Device:
         self.context = context if context is not None else cl.Context([cl_device])
         self.pid = os.getpid()
         self._thread = threading.local()
+        self._counters = OrderedDict()
 
     @cached_property
     def profile(self):
@@ -271,7 +134,7 @@ class Device:
     def check_process(self):
         """OpenCL does not survive a fork: say so instead of hanging."""
         if os.getpid() != self.pid:
-            raise DeviceError(_FORKED)
+            raise DeviceError(FORKED)
 
     # -- buffers
 
@@ -298,6 +161,25 @@ class Device:
             if size <= self.profile.global_mem_bytes // 16:
                 kept[kind, name] = buffer
         return buffer
+
+    def counters(self, queue, size):
+        """(buffer, events to wait for): whole numbers that are 0 when a launch on `queue` begins.
+
+        Kernels leave them 0 when they end. So a queue that runs in order keeps its counters, and
+        one that does not gets new ones for each launch.
+        """
+        with _lock:
+            _, buffer = self._counters.get(queue.int_ptr, (None, None))
+            if buffer is not None and buffer.size >= size:
+                return buffer, []
+            buffer = self.allocate(max(size, _LEAST_COUNTER_BYTES))
+            event = cl.enqueue_fill_buffer(queue, buffer, np.uint32(0), 0, buffer.size // 4 * 4)
+            if not is_in_order(queue):
+                return buffer, [event]
+            self._counters[queue.int_ptr] = queue, buffer  # the queue, so that its key is its own
+            while len(self._counters) > _MAX_COUNTING_QUEUES:
+                self._counters.popitem(last=False)
+            return buffer, []
 
     def upload(self, memory):
         """A device buffer with a copy of a contiguous host array."""

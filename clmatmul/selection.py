@@ -12,6 +12,7 @@ import platform as python_platform
 from pathlib import Path
 
 from clmatmul import device as devices
+from clmatmul import installed
 from clmatmul.device_profile import DeviceProfile
 from clmatmul.errors import NoDeviceError
 
@@ -21,7 +22,7 @@ _chosen = contextvars.ContextVar("clmatmul_device", default=None)
 
 def list_devices():
     """The DeviceProfile of every usable device, in the runtime's order."""
-    return [entry.profile for entry in devices.installed_devices()]
+    return [entry.profile for entry in installed.installed_devices()]
 
 
 def default_device():
@@ -83,7 +84,7 @@ def select(selector=None):
         return selector
     if devices.is_cl_device(selector):
         return devices.open_device(selector)
-    found = devices.installed_devices()
+    found = installed.installed_devices()
     if not found:
         raise NoDeviceError(no_device_report(selector))
     matching = [x for i, x in enumerate(found) if _matches(selector, x, i)]
@@ -135,7 +136,7 @@ def no_device_report(selector=None):
     for file, library, problem in icd_files():
         state = f"cannot be loaded: {problem}" if problem else "loads"
         lines.append(f"  driver file {file} names {library}, which {state}")
-    for name, reason in devices.unused_platforms():
+    for name, reason in installed.unused_platforms():
         lines.append(f"  platform {name} {reason}")
     if len(lines) == 1:
         lines.append(f"  There is no driver file in {icd_folder()}.")

@@ -20,7 +20,7 @@ from clmatmul.bench_suites import Entry
 from clmatmul.cli.main import main
 from clmatmul.element_types import numpy_dtype
 from clmatmul.errors import ArgumentError, VerificationError
-from clmatmul.trial import Verdict
+from clmatmul.sample import Verdict
 from clmatmul.tune import tune
 
 

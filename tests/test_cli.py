@@ -276,7 +276,7 @@ def test_info_has_what_a_bug_report_needs(run, tmp_path, monkeypatch):
 
 
 def test_info_without_a_device_is_no_error(run, monkeypatch):
-    monkeypatch.setattr("clmatmul.device._platforms", lambda: [])
+    monkeypatch.setattr("clmatmul.installed._platforms", lambda: [])
     monkeypatch.setattr("clmatmul.selection._defaults", {})
     code, out, _ = run("info")
     assert code == 0

@@ -13,8 +13,9 @@ PACKAGE = Path(clmatmul.__file__).parent
 ORDER = [
     "errors", "element_types", "precision", "array_view", "expression", "epilogue", "problem",
     "problem_json", "arrangement", "device_profile", "config", "templates",
-    "variants", "space", "database", "choose", "plan", "reference", "cases", "probe_records",
-    "worker_threads", "device", "selection", "program_cache", "executable", "measure", "trial",
+    "variants", "space", "database", "choose", "plan", "reference", "cases", "sample",
+    "probe_records", "worker_threads", "installed", "device", "selection", "program_cache",
+    "executable", "measure", "trial",
     "probes", "transfers", "staging", "containers", "operands",
     "packed", "call_log", "repeats", "kept_launches", "first_tuning", "walk", "row_blocks",
     "request", "host_product", "emulated", "calls", "emulated_calls",
@@ -23,7 +24,7 @@ ORDER = [
     "bench_*", "bench", "experiment", "demo", "walkthrough*", "cli.*", "tune.__main__", "__main__",
 ]  # fmt: skip
 # What each of these may be imported by; everything else imports them from nowhere.
-OWNERS = {"pyopencl": {"device"}, "mako": {"templates"}}
+OWNERS = {"pyopencl": {"installed", "device"}, "mako": {"templates"}}
 HEAVY = ("mako", "scipy", "rich", "pandas", "ml_dtypes", "tools", "filelock")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import clmatmul
 from clmatmul import device as devices
+from clmatmul import installed as installation
 from clmatmul import selection, walk
 from clmatmul.errors import DeviceError, NoDeviceError
 
@@ -29,7 +30,7 @@ class Platform:
 
 @pytest.fixture
 def no_platform(monkeypatch):
-    monkeypatch.setattr(devices, "_platforms", list)
+    monkeypatch.setattr(installation, "_platforms", list)
     monkeypatch.setattr(selection, "_defaults", {})
     for variable in ("CLMATMUL_DEVICE", "PYOPENCL_CTX"):
         monkeypatch.delenv(variable, raising=False)
@@ -40,8 +41,8 @@ def no_platform(monkeypatch):
 def installed(monkeypatch):
     """Five devices that nobody here owns."""
     profiles = [clmatmul.DeviceProfile.from_json(f.read_text()) for f in sorted(FOLDER.iterdir())]
-    found = [devices.Installed(p.name, p, i, 0) for i, p in enumerate(profiles)]
-    monkeypatch.setattr(devices, "installed_devices", lambda: found)
+    found = [installation.Installed(p.name, p, i, 0) for i, p in enumerate(profiles)]
+    monkeypatch.setattr(installation, "installed_devices", lambda: found)
     monkeypatch.setattr(devices, "open_device", lambda name: name)
     monkeypatch.setattr(selection, "_defaults", {})
     return {p.family: p.name for p in profiles}
@@ -71,7 +72,7 @@ def test_driver_files_of_missing_libraries_are_named(no_platform, tmp_path):
 
 
 def test_platforms_without_devices_are_named(no_platform, tmp_path):
-    no_platform.setattr(devices, "_platforms", lambda: [Platform(), Platform("Clover")])
+    no_platform.setattr(installation, "_platforms", lambda: [Platform(), Platform("Clover")])
     with pytest.raises(NoDeviceError) as caught:
         clmatmul.use_device("gpu").__enter__()
     text = str(caught.value)
@@ -157,8 +158,8 @@ def test_simulators_come_last():
 
 def test_clover_is_refused(monkeypatch, device):
     clover = replace(device.profile, family="clover")
-    monkeypatch.setattr(devices, "read_profile", lambda cl_device: clover)
-    assert devices.installed_devices() == []
+    monkeypatch.setattr(installation, "read_profile", lambda cl_device: clover)
+    assert installation.installed_devices() == []
 
 
 def test_float64_needs_fp64(monkeypatch, device):

@@ -7,7 +7,7 @@ import pytest
 
 import clmatmul
 from clmatmul import self_check
-from clmatmul.trial import Verdict
+from clmatmul.sample import Verdict
 
 
 @pytest.fixture

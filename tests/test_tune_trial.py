@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from conftest import skip_without_fp64
 
-from clmatmul import cases, measure, templates, trial, variants
+from clmatmul import cases, measure, sample, templates, trial, variants
 from clmatmul.config import TileConfig
 from clmatmul.explanation import plain_problem
 from clmatmul.problem import ArrayView, Problem
-from clmatmul.trial import Sample, Workload, is_sane, try_config
+from clmatmul.sample import Sample
+from clmatmul.trial import Workload, is_sane, try_config
 
 TILED = TileConfig.of("tiled", tile_m=4, tile_n=8, tile_k=4)
 FAULTY_VARIANTS = Path(__file__).parent / "variants"
@@ -106,16 +107,16 @@ def test_faults_at_the_tuned_size_are_found_by_the_sample(rng):
     """Without the small checks: what is wrong in a sampled line, the guards, the gaps."""
     problem = plain_problem(24, 20, 16)
     case = cases.case_of(problem, rng)
-    sample = Sample(case, rng)
+    judge = Sample(case, rng).judge
     a, b = case.memory["a"].view, case.memory["b"].view
     right = case.before.copy()
     cases.like(right, case.memory["out"])[...] = a.astype(float) @ b.astype(float)
-    assert sample.judge(right).fault is None
+    assert judge(right).fault is None
 
     def judged(change):
         after = right.copy()
         change(after, cases.like(after, case.memory["out"]))
-        return sample.judge(after).fault
+        return judge(after).fault
 
     assert "error is" in judged(lambda cells, out: out.__setitem__((23, 19), 0))
     assert "unwritten" in judged(lambda cells, out: out.__setitem__((5, 5), np.nan))
@@ -124,9 +125,9 @@ def test_faults_at_the_tuned_size_are_found_by_the_sample(rng):
 
 
 def test_a_large_product_is_checked_in_some_rows_and_columns(rng, monkeypatch):
-    monkeypatch.setattr(trial, "_SAMPLE_TERMS", {"float64": 5 * 90 * 20})
+    monkeypatch.setattr(sample, "_SAMPLE_TERMS", {"float64": 5 * 90 * 20})
     case = cases.case_of(plain_problem(80, 90, 20), rng)
-    sample = Sample(case, rng)
+    judge = Sample(case, rng).judge
     a, b = case.memory["a"].view, case.memory["b"].view
     after = case.before.copy()
     out = cases.like(after, case.memory["out"])
@@ -135,13 +136,13 @@ def test_a_large_product_is_checked_in_some_rows_and_columns(rng, monkeypatch):
     for row in range(80):
         kept = out[row, 40]
         out[row, 40] = kept + 1
-        seen.append(sample.judge(after).fault is not None)
+        seen.append(judge(after).fault is not None)
         out[row, 40] = kept
     assert seen[0] and seen[-1] and sum(seen) in (5, 80)  # 80: column 40 is in the sample
     for corner in ((0, 0), (0, 89), (79, 0), (79, 89)):
         kept = out[corner]
         out[corner] = kept + 1
-        assert sample.judge(after).fault is not None
+        assert judge(after).fault is not None
         out[corner] = kept
 
 

@@ -145,9 +145,9 @@ def test_the_worker_finds_the_device_by_name_and_by_profile(device):
 def test_the_parent_starts_no_opencl(tmp_path):
     """A driver that ends the process at its first use must not end the tuner."""
     script = """
-import clmatmul.device
+from clmatmul import device, installed
 def refuse(*arguments): raise SystemExit("OpenCL was used")
-clmatmul.device.installed_devices = clmatmul.device.open_device = refuse
+installed.installed_devices = device.open_device = refuse
 from clmatmul.tune import tune
 print(tune((8, 8, 8), budget="1trials").problems[0].verdict)
 """

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 import clmatmul
-from clmatmul import device as devices
+from clmatmul import installed
 from clmatmul.cli.devices import amount, device_table
 from clmatmul.cli.output import print_json, print_table, print_text
 from clmatmul.database import read_records
@@ -67,7 +67,7 @@ def gather(selector=None):
             {"file": file, "library": library, "problem": fault}
             for file, library, fault in icd_files()
         ],
-        "unused_platforms": dict(devices.unused_platforms()),
+        "unused_platforms": dict(installed.unused_platforms()),
         "devices": [json.loads(profile.to_json()) for profile in found],
         "default": found.index(default) if default in found else None,
         "problem": problem,
