@@ -3,14 +3,16 @@
     python tools/gpu_bench.py                         chosen configurations at 1024, 2048, 4096
     python tools/gpu_bench.py --search --sizes 4096   a list of candidates, to choose from
     python tools/gpu_bench.py --shapes                matrix times vector, skinny, batched, small
+    python tools/gpu_bench.py --clblast LIBRARY       CLBlast with its defaults takes turns as well
 
 Both sides multiply the same numbers. Candidates and cuBLAS take turns, and every other round the
 turn order is reversed, because clocks fall with heat and whoever comes first reads better. A
 sample of a round is the median of a few launches: device events on our side (from the start of a
 product's first launch to the end of its last), CUDA events on cuBLAS's. Before each round the
 outputs are filled with NaN, and after it samples of every output are compared with float64 sums
-within the componentwise bound. The ratio printed is cuBLAS's time divided by ours in the same
-round (1 is level, more is better): median, smallest and largest.
+within the componentwise bound. CLBlast works on our queue and buffers and is timed between two
+markers. The ratio printed is cuBLAS's time divided by ours in the same round (1 is level, more is
+better): median, smallest and largest; and so for CLBlast's time.
 """
 
 import argparse
@@ -31,8 +33,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpu_bench_cases import CHOSEN, SEARCHED, SHAPES, Product  # noqa: E402
 
-from clmatmul import MatMul  # noqa: E402
+from clmatmul import MatMul, bench_clblast  # noqa: E402
 from clmatmul import device as devices  # noqa: E402
+from clmatmul.bench_suites import Entry  # noqa: E402
 from clmatmul.config import TileConfig  # noqa: E402
 from clmatmul.errors import ClmatmulError  # noqa: E402
 from clmatmul.explanation import plain_problem  # noqa: E402
@@ -150,6 +153,32 @@ class Peer:
         self.samples.append(statistics.median(x.elapsed_time(y) * 1e6 for x, y in events))
 
 
+class Clblast:
+    """CLBlast's product of the same arrays, on our queue, with an output of its own."""
+
+    def __init__(self, library, queue, product, a, b, shape):
+        batch = (product.batch,) if product.batch > 1 else ()
+        self._library, self._queue = library, queue
+        self._entry = Entry(
+            product.m, product.n, product.k, product.dtype, product.layout, batch
+        )  # fmt: skip
+        self.out = to_device(queue, np.empty(shape, product.dtype))
+        self._handles = devices.handles(queue, a.base_data, b.base_data, self.out.base_data)
+        self.samples, self.worst = [], 0.0
+
+    def sample(self):
+        """Median time of a few products in ns, each between two markers."""
+        import pyopencl as cl
+
+        runs = []
+        for _ in range(_LAUNCHES):
+            before = cl.enqueue_marker(self._queue)
+            bench_clblast.gemm(self._library, self._entry, *self._handles)
+            runs.append((before, cl.enqueue_marker(self._queue)))
+        self._queue.finish()
+        self.samples.append(statistics.median(y.profile.end - x.profile.end for x, y in runs))
+
+
 class Oracle:
     """Samples of the exact product, and how far a result may be from them."""
 
@@ -202,31 +231,35 @@ def candidate_of(queue, config, a, b, shape):
     return Candidate(plan.config, run, out)
 
 
-def run_product(queue, product, configs, rounds, rng):
-    """Candidates and peer in turn; returns (candidates, peer)."""
+def run_product(queue, product, configs, rounds, rng, library=None):
+    """Candidates and peers in turn; returns (candidates, cuBLAS, CLBlast or None)."""
     a, b = operands_of(product, rng)
     oracle, peer = Oracle(a, b, rng), Peer(a, b)
     device_a, device_b = to_device(queue, a), to_device(queue, b)
     shape = (*a.shape[:-1], b.shape[-1])
     found = [candidate_of(queue, each, device_a, device_b, shape) for each in configs]
     candidates = list({x.config: x for x in found}.values())
+    clblast = library and Clblast(library, queue, product, device_a, device_b, shape)
+    peers = [x for x in (peer, clblast) if x is not None]
+    checked = [x for x in (*candidates, clblast) if x is not None]
     for turn in range(rounds + 1):  # the first warms up
-        for candidate in candidates:
-            candidate.out.fill(np.nan)
+        for x in checked:
+            x.out.fill(np.nan)
         queue.finish()
-        order = [*candidates, peer]
+        order = [*candidates, *peers]
         for x in order if turn % 2 else reversed(order):
-            if x is peer:
-                peer.sample()
+            if x in peers:
+                x.sample()
             else:
                 sample(queue, x)
-        for candidate in candidates:
-            candidate.worst = max(candidate.worst, oracle.worst(candidate.out.get()))
-            if not candidate.worst <= 1:
-                raise SystemExit(f"gpu_bench: {candidate.config} is wrong for {product}")
-    for x in (*candidates, peer):
+        for x in checked:
+            x.worst = max(x.worst, oracle.worst(x.out.get()))
+            if not x.worst <= 1:
+                name = "CLBlast" if x is clblast else x.config
+                raise SystemExit(f"gpu_bench: {name} is wrong for {product}")
+    for x in (*candidates, *peers):
         del x.samples[0]
-    return candidates, peer
+    return candidates, peer, clblast
 
 
 def sample(queue, candidate):
@@ -238,25 +271,37 @@ def sample(queue, candidate):
     )
 
 
-def report(product, candidates, peer):
+def ratios_of(peer, candidate):
+    """Median, smallest and largest of the peer's time divided by ours, round by round."""
+    ratios = [p / t for p, t in zip(peer.samples, candidate.samples, strict=True)]
+    return statistics.median(ratios), min(ratios), max(ratios)
+
+
+def report(product, candidates, peer, clblast=None):
     """Print a table, best first; returns its rows as dicts."""
     rows = []
     base = statistics.median(peer.samples)
     spread = (max(peer.samples) - min(peer.samples)) / base
     print(f"\n{product}: cuBLAS {base / 1e3:.1f} µs, {product.flops / base / 1e3:.2f} TFLOP/s, "
           f"{product.least_bytes / base / 1e3:.2f} TB/s, spread {spread:.1%}")  # fmt: skip
+    if clblast:
+        theirs = statistics.median(clblast.samples)
+        print(f"  CLBlast {theirs / 1e3:.1f} µs, {product.flops / theirs / 1e3:.2f} TFLOP/s")
     for c in sorted(candidates, key=lambda c: statistics.median(c.samples)):
-        ratios = [p / t for p, t in zip(peer.samples, c.samples, strict=True)]
         median = statistics.median(c.samples)
+        ratio, low, high = ratios_of(peer, c)
         row = dict(
             product=str(product), config=str(c.config), microseconds=median / 1e3,
             peer_microseconds=base / 1e3, tflops=product.flops / median / 1e3,
-            ratio=statistics.median(ratios), ratio_low=min(ratios), ratio_high=max(ratios),
-            error=c.worst,
+            ratio=ratio, ratio_low=low, ratio_high=high, error=c.worst,
         )  # fmt: skip
+        other = ""
+        if clblast:
+            row["clblast"] = ratios_of(clblast, c)
+            other = "  CLBlast {:.3f} ({:.3f} to {:.3f})".format(*row["clblast"])
         rows.append(row)
-        print(f"  {row['microseconds']:8.1f} µs  {row['ratio']:.3f} ({row['ratio_low']:.3f} to "
-              f"{row['ratio_high']:.3f})  error {c.worst:.2f}  {short(c.config)}")  # fmt: skip
+        print(f"  {row['microseconds']:8.1f} µs  {ratio:.3f} ({low:.3f} to {high:.3f}){other}  "
+              f"error {c.worst:.2f}  {short(c.config)}")  # fmt: skip
     return rows
 
 
@@ -309,6 +354,7 @@ def main(arguments=None):
     parser.add_argument(
         "--config", action="append", help="time these configurations instead ('choice': our own)"
     )
+    parser.add_argument("--clblast", metavar="LIBRARY", help="CLBlast's file; it takes turns too")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     options = parser.parse_args(arguments)
@@ -318,13 +364,15 @@ def main(arguments=None):
 
     print(f"{queue.device.name}, driver {queue.device.driver_version}, torch {torch.__version__}, "
           f"{time.strftime('%Y-%m-%d')}\nbuilding:")  # fmt: skip
+    library = bench_clblast.load(options.clblast) if options.clblast else None
     table = wanted_products(options)
     built = build_all([(c, p) for p in table for c in table[p]], options.processes)
     rows = []
     for product, configs in table.items():
         rng = np.random.default_rng(product.k)
         usable = [c for c in configs if (c, product) in built]
-        rows += report(product, *run_product(queue, product, usable, options.rounds, rng))
+        run = run_product(queue, product, usable, options.rounds, rng, library)
+        rows += report(product, *run)
         if options.json:
             options.json.write_text(json.dumps(rows, indent=1))
 
