@@ -19,6 +19,7 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 from pyopencl import _cl
 
+from clmatmul import huge_pages
 from clmatmul.errors import ArgumentError, DeviceError
 from clmatmul.installed import FORKED, read_profile
 from clmatmul.probe_records import read_probes
@@ -105,6 +106,12 @@ class Device:
         """True if kernels can work on host arrays where they lie."""
         return self.profile.is_cpu
 
+    @cached_property
+    def _keeps_buffers_in_host_memory(self):
+        """Buffers are plain memory of this process, whose pages may be chosen."""
+        family = self.profile.family
+        return self.profile.is_cpu and family in ("pocl", "intel-cpu") and huge_pages.are_offered()
+
     def queue(self):
         """This thread's own in-order queue."""
         self.check_process()
@@ -141,7 +148,15 @@ class Device:
     def allocate(self, size):
         """An uninitialised device buffer of at least one byte; DeviceError without memory."""
         with _reported(f"{size} bytes of device memory could not be had"):
-            return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(int(size), 1))
+            buffer = cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(int(size), 1))
+            if size >= huge_pages.LEAST_BYTES and self._keeps_buffers_in_host_memory:
+                mapped, _ = cl.enqueue_map_buffer(
+                    self.queue(), buffer, cl.map_flags.WRITE_INVALIDATE_REGION,
+                    0, (size,), np.uint8, is_blocking=True,
+                )  # fmt: skip
+                huge_pages.advise(mapped.ctypes.data, size)
+                mapped.base.release(self.queue()).wait()
+            return buffer
 
     def scratch(self, queue, name, size):
         """A workspace buffer for launches on `queue`.
@@ -183,6 +198,10 @@ class Device:
 
     def upload(self, memory):
         """A device buffer with a copy of a contiguous host array."""
+        if memory.nbytes >= huge_pages.LEAST_BYTES and self._keeps_buffers_in_host_memory:
+            buffer = self.allocate(memory.nbytes)
+            self.write(self.queue(), buffer, memory)
+            return buffer
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         with _reported(f"{memory.nbytes} bytes could not be sent to the device"):
             return cl.Buffer(self.context, flags, hostbuf=memory)

@@ -14,7 +14,7 @@ ORDER = [
     "errors", "element_types", "precision", "array_view", "expression", "epilogue", "problem",
     "problem_json", "arrangement", "device_profile", "config", "templates",
     "variants", "space", "database", "choose", "plan", "reference", "cases", "sample",
-    "probe_records", "worker_threads", "installed", "device", "selection", "program_cache",
+    "probe_records", "worker_threads", "huge_pages", "installed", "device", "selection", "program_cache",
     "executable", "measure", "trial",
     "probes", "transfers", "staging", "containers", "operands",
     "packed", "call_log", "repeats", "kept_launches", "first_tuning", "walk", "row_blocks",
