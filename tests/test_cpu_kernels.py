@@ -25,7 +25,7 @@ def best(m, n, k, profile, dtype="float32", layout="NN", batch=()):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "int8"])
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
-def test_a_hundred_shapes_need_four_programs(profile, device, rng, dtype, layout):
+def test_a_hundred_shapes_need_few_programs(profile, device, rng, dtype, layout):
     skip_without_fp64(device, dtype)
     keys = set()
     for _ in range(100):
@@ -33,17 +33,17 @@ def test_a_hundred_shapes_need_four_programs(profile, device, rng, dtype, layout
         problem = plain_problem(m, n, k, dtype, layout)
         plan = make_plan(problem, profile, choose(problem, profile)[0].config)
         keys |= {launch.source_key for launch in plan.launches}
-    assert len(keys) <= 4
+    assert len(keys) <= 7  # four, and one for each micro_m of few rows
 
 
 def test_shapes_choose_their_kernel(profile):
     assert best(300, 300, 300, profile).variant == "cpu_direct"
     assert best(600, 600, 600, profile).variant == "cpu_staged"
     assert best(2000, 2000, 2000, profile).variant == "cpu_packed"
-    assert best(16, 4096, 4096, profile).variant == "cpu_staged"
+    assert best(16, 4096, 4096, profile).variant == "cpu_sweep"
     assert best(4096, 1, 4096, profile).variant == "cpu_dot"
     row = best(1, 4096, 4096, profile)
-    assert row.variant == "cpu_direct" and row.values()["micro_m"] == 1
+    assert row.variant == "cpu_sweep" and row.values()["micro_m"] == 1
     assert best(32, 32, 32, profile, batch=(1000,)).values()["micro_m"] == 4
 
 
