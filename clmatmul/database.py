@@ -53,15 +53,27 @@ class TuningRecord:
     versions: dict = field(default_factory=dict, hash=False)
     time: str = ""  # UTC, ISO 8601
     seed: int | None = None
+    energy_uj: float | None = None  # of one run, where it was measured
+    objective: str = "time"  # what the search looked for the least of
 
     @property
     def size(self):
         return (self.batch, self.m, self.n, self.k)
 
     @property
-    def cost_ns(self):
-        """What a search compares: the least time, which other processes disturb the least."""
+    def least_ns(self):
+        """The least time, which other processes disturb the least."""
         return self.minimum_ns or self.median_ns
+
+    @property
+    def cost(self):
+        """What a search compares: the least time in ns, or the energy in µJ."""
+        return self.energy_uj if self.objective == "energy" else self.least_ns
+
+    @property
+    def final_cost(self):
+        """What a final compares: the median time in ns, or the energy in µJ."""
+        return self.energy_uj if self.objective == "energy" else self.median_ns
 
     @property
     def key(self):
@@ -96,7 +108,11 @@ class TuningRecord:
             raise ArgumentError("not a tuning record: a size or the status is out of range")
         if not all(t is None or _is_time(t) for t in times):
             raise ArgumentError("not a tuning record: a time is no number of ns from 0 to 2^63")
-        if self.status == "ok" and not self.median_ns:
+        if not (self.energy_uj is None or _is_time(self.energy_uj)):
+            raise ArgumentError("not a tuning record: the energy is no number of µJ")
+        if self.objective not in ("time", "energy"):
+            raise ArgumentError("not a tuning record: the objective is neither time nor energy")
+        if self.status == "ok" and not (self.median_ns and self.cost):
             raise ArgumentError("not a tuning record: a trial that went well has a time")
         if not all(isinstance(x, str) for x in (self.device, self.kind, self.digest)):
             raise ArgumentError("not a tuning record: device, kind and digest are text")

@@ -101,6 +101,15 @@ class Device:
     def __repr__(self):
         return f"<Device {self.profile.title}>"
 
+    def pci_address(self):
+        """Where NVIDIA's device is on the PCI bus, such as '00000000:1b:00.0'; None if untold."""
+        try:
+            domain = self.cl_device.pci_domain_id_nv
+            bus, slot = self.cl_device.pci_bus_id_nv, self.cl_device.pci_slot_id_nv
+        except (cl.Error, AttributeError):
+            return None
+        return f"{domain:08x}:{bus:02x}:{slot:02x}.0"
+
     @property
     def has_host_memory(self):
         """True if kernels can work on host arrays where they lie."""

@@ -82,8 +82,8 @@ def tune_first_use(device, problem, choices, journal, best_file):
 
 def _fastest(device, work, passed, seconds):
     """The record of what is fastest in turn with the first, beyond the noise; else the first."""
-    best = min(x.cost_ns for x in passed)
-    rivals = [x for x in passed[1:] if x.cost_ns <= _HOPELESS * best]
+    best = min(x.least_ns for x in passed)
+    rivals = [x for x in passed[1:] if x.least_ns <= _HOPELESS * best]
     if not rivals:
         return replace(passed[0], note="the default, on its first call")
     contestants = [passed[0], *rivals]

@@ -115,6 +115,7 @@ class Trial:
     """What came of one configuration at one problem. Times in ns, of the device's events.
 
     status: one of database.STATUSES. error_ratio: error ÷ allowed error at the problem's size.
+    energy_uj: of one run, where that was asked for.
     """
 
     config: object
@@ -125,6 +126,7 @@ class Trial:
     samples: int = 0
     error_ratio: float | None = None
     note: str = ""
+    energy_uj: float | None = None
 
 
 class Workload:
@@ -222,12 +224,13 @@ class Workload:
 
 
 def try_config(device, workload, config, *, entered=lambda state: None, best_ns=None,
-               slowest_ns=None, checked=False):  # fmt: skip
+               slowest_ns=None, checked=False, energy_of=None):  # fmt: skip
     """The Trial of one configuration: build, first launch, verification, timing, in this order.
 
     entered: told each of 'build', 'launch', 'verify', 'time' as it begins. best_ns: time of the
     best so far; one that is far behind is timed by few runs. slowest_ns: not run at full size if
-    it would take longer than this. checked: `check_config` has found it right already.
+    it would take longer than this. checked: `check_config` has found it right already. energy_of:
+    a function (run, ns of a run) → µJ, if energy is to be measured too.
     """
     problem = workload.problem
 
@@ -248,12 +251,13 @@ def try_config(device, workload, config, *, entered=lambda state: None, best_ns=
             return _failed(config, "wrong_result", verdict.fault)
         entered("time")
         timed = _time(workload, executable, best_ns)
+        energy_uj = energy_of and energy_of(workload.runner(executable), timed.minimum_ns)
         if workload.result(executable).tobytes() != first.tobytes():
             return _failed(config, "unstable", "two runs on the same operands gave different bits")
         return Trial(
             config, "ok", timed.median_ns, timed.minimum_ns, timed.spread_ns,
             len(timed.times_ns), verdict.error_ratio,
-            "" if workload.has_events else "timed by the wall clock",
+            "" if workload.has_events else "timed by the wall clock", energy_uj,
         )  # fmt: skip
 
     return _classified(config, steps)

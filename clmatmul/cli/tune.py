@@ -13,6 +13,7 @@ from clmatmul.explanation import plain_problem
 from clmatmul.space import parse_within
 from clmatmul.tune import tune
 from clmatmul.tune.html import page
+from clmatmul.tune.objective import OBJECTIVES
 from clmatmul.tune.progress import PlainProgress, Progress, RichProgress
 from clmatmul.tune.shapes import SUITES, Weighted, read_shapes, size_range, suite
 from clmatmul.tune.strategies import DEFAULT, STRATEGIES
@@ -48,6 +49,8 @@ def add_arguments(parser):
                        help=f"default {DEFAULT}; tpe needs the extra optuna")  # fmt: skip
     group.add_argument("--budget", action="append", metavar="LIMIT",
                        help="60s, 5m, 200trials; of several, the first to end (60s)")  # fmt: skip
+    group.add_argument("--objective", choices=tuple(OBJECTIVES), default="time",
+                       help="time (default), or energy, where RAPL or NVML counts it")  # fmt: skip
     group.add_argument("--seed", type=int, default=0, help="of the order and the data (default 0)")
     group.add_argument("--timeout", type=float, metavar="SECONDS",
                        help="for each of build, launch, check and timing of a trial")  # fmt: skip
@@ -92,6 +95,7 @@ def run(arguments):
         dry_run=arguments.dry_run,
         jobs=arguments.jobs,
         weights=[x.weight for x in wanted],
+        objective=arguments.objective,
         progress=_Acknowledging(progress) if arguments.jsonl else progress,
     )
     if arguments.report and not report.dry_run:

@@ -71,8 +71,8 @@ class _Axes:
         return "".join(parts)
 
 
-def best_so_far(name, steps, end, numpy_gflops=None):
-    """steps: (seconds, GFLOP/s) whenever the best improved; end: seconds of the search."""
+def best_so_far(name, steps, end, numpy_gflops=None, unit="GFLOP/s"):
+    """steps: (seconds, speed in `unit`) whenever the best improved; end: seconds of the search."""
     end = max(end, steps[-1][0], 1e-3)
     lines = [numpy_gflops] if numpy_gflops else []
     axes = _Axes([0, end], [y for _, y in steps] + lines)
@@ -81,7 +81,7 @@ def best_so_far(name, steps, end, numpy_gflops=None):
         points += [(seconds, before), (seconds, now)]
     points.append((end, steps[-1][1]))
     path = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in points)
-    body = axes.frame("seconds", "GFLOP/s")
+    body = axes.frame("seconds", unit)
     for value in lines:
         y = axes.y(value)
         body += (
@@ -95,8 +95,8 @@ def best_so_far(name, steps, end, numpy_gflops=None):
     return _svg(name, "The best so far", body)
 
 
-def heat_map(name, rows, columns, cells, row_name, column_name):
-    """cells: (row value, column value) → GFLOP/s, the best of all that has these values."""
+def heat_map(name, rows, columns, cells, row_name, column_name, unit="GFLOP/s"):
+    """cells: (row value, column value) → speed in `unit`, the best of all with these values."""
     height = _TOP + _BOTTOM + 30 * len(rows)
     width = (_WIDTH - _LEFT - _RIGHT) / len(columns)
     most = max(cells.values())
@@ -120,7 +120,7 @@ def heat_map(name, rows, columns, cells, row_name, column_name):
     parts.append(_text((_LEFT + _WIDTH) / 2, height - 8, column_name))
     parts.append(f'<g transform="translate(14 {(height - _BOTTOM) / 2 + 8}) rotate(-90)">'
                  f"{_text(0, 0, row_name)}</g>")  # fmt: skip
-    return _svg(name, f"The best GFLOP/s by {row_name} and {column_name}", "".join(parts), height)
+    return _svg(name, f"The best {unit} by {row_name} and {column_name}", "".join(parts), height)
 
 
 def bars(name, title, values):

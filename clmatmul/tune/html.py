@@ -5,7 +5,8 @@ import statistics
 from html import escape
 
 from clmatmul.tune import charts
-from clmatmul.tune.report import duration, speed
+from clmatmul.tune.objective import OBJECTIVES
+from clmatmul.tune.report import duration, energy, speed
 
 _LEAST_TRIALS = 4  # of a variant, to say anything about its parameters
 _FAILURES_SHOWN = 50
@@ -54,11 +55,11 @@ def _problem(found, i):
     )
     sections.append(_table(found))
     if found.curve:
-        steps = [(seconds, problem.flops / ns) for seconds, ns in found.curve]
+        objective = OBJECTIVES[found.objective]
+        steps = [(seconds, objective.rate(problem.flops, x)) for seconds, x in found.curve]
         numpy_ns = next((x.median_ns for x in found.rows if x.name == "NumPy"), None)
-        chart = charts.best_so_far(
-            f"curve-{i}", steps, found.seconds, numpy_ns and problem.flops / numpy_ns
-        )
+        numpy = numpy_ns and problem.flops / numpy_ns if found.objective == "time" else None
+        chart = charts.best_so_far(f"curve-{i}", steps, found.seconds, numpy, objective.unit)
         sections.append(f"<h3>The best so far</h3>{_wide(chart)}")
     if passed:
         sections += _parameters(found, passed, i)
@@ -70,15 +71,17 @@ def _problem(found, i):
 def _table(found):
     rows = []
     for row in found.rows:
-        cells = [duration(row.median_ns), speed(found.problem.flops, row.median_ns),
-                 "" if row.speed_up is None else f"{row.speed_up:.2f}×"]  # fmt: skip
+        cells = [duration(row.median_ns), speed(found.problem.flops, row.median_ns)]
+        if found.objective == "energy":
+            cells.append("" if row.energy_uj is None else energy(row.energy_uj))
+        cells.append("" if row.speed_up is None else f"{row.speed_up:.2f}×")
         numbers = "".join(f'<td class="number">{x}</td>' for x in cells)
         chosen = ' class="chosen"' if row.chosen else ""
         rows.append(
             f"<tr{chosen}>{numbers}<td><code>{escape(row.name)}</code></td>"
             f"<td>{escape(row.origin)}</td></tr>"
         )
-    names = ("median", "speed", "× default")
+    names = ["median", "speed", *["energy"] * (found.objective == "energy"), "× default"]
     numbers = "".join(f'<th class="number">{x}</th>' for x in names)
     head = f"<tr>{numbers}<th>configuration</th><th></th></tr>"
     return f'<div class="scroll"><table class="results">{head}{"".join(rows)}</table></div>'
@@ -86,7 +89,8 @@ def _table(found):
 
 def _parameters(found, passed, i):
     """Heat map and importance, of the variant that was tried most among the fast ones."""
-    best = min(passed, key=lambda x: x.cost_ns)
+    objective = OBJECTIVES[found.objective]
+    best = min(passed, key=lambda x: x.cost)
     mine = [x for x in passed if x.config.variant == best.config.variant]
     effects = importance(mine)
     if len(mine) < _LEAST_TRIALS or not effects:
@@ -103,10 +107,10 @@ def _parameters(found, passed, i):
     for record in mine:
         values = record.config.values()
         at = values[row], values[column]
-        cells[at] = max(cells.get(at, 0.0), found.problem.flops / record.cost_ns)
+        cells[at] = max(cells.get(at, 0.0), objective.rate(found.problem.flops, record.cost))
     rows, columns = (sorted({at[axis] for at in cells}) for axis in (0, 1))
-    yield f"<h3>The best GFLOP/s by {escape(row)} and {escape(column)}</h3>"
-    yield _wide(charts.heat_map(f"heat-{i}", rows, columns, cells, row, column))
+    yield f"<h3>The best {objective.unit} by {escape(row)} and {escape(column)}</h3>"
+    yield _wide(charts.heat_map(f"heat-{i}", rows, columns, cells, row, column, objective.unit))
 
 
 def _wide(chart):
@@ -122,11 +126,11 @@ def _pair(names):
 
 
 def importance(records):
-    """(parameter, part of the variance of log time between its values), most first.
+    """(parameter, part of the variance of log cost between its values), most first.
 
     Of parameters that had more than one value; parts overlap where parameters act together.
     """
-    logs = [math.log(x.cost_ns) for x in records]
+    logs = [math.log(x.cost) for x in records]
     total = statistics.pvariance(logs) if len(logs) > 1 else 0.0
     if not total:
         return []
@@ -144,7 +148,7 @@ def importance(records):
 
 def _roofline(found, passed, i):
     problem = found.problem
-    speeds = [problem.flops / x.cost_ns for x in passed]
+    speeds = [problem.flops / x.least_ns for x in passed]
     default = next((x for x in found.rows if x.origin == "default"), None)
     points = [("best", max(speeds))]
     if default is not None:

@@ -24,7 +24,7 @@ class Replayed:
 
     config: TileConfig
     status: str
-    cost_ns: float | None
+    cost: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Landscape(Steps):
     @classmethod
     def from_records(cls, device, problem, records):
         """From the TuningRecords of one problem on one device; of two of a config, the last."""
-        found = {x.config: Replayed(x.config, x.status, x.cost_ns) for x in records}
+        found = {x.config: Replayed(x.config, x.status, x.cost) for x in records}
         values = {}
         for config in found:
             names = values.setdefault(config.variant, {})
@@ -54,7 +54,7 @@ class Landscape(Steps):
         names = {v: list(parameters) for v, parameters in self.values.items()}
         rows = [
             [x.config.variant, [x.config.values()[n] for n in names[x.config.variant]], x.status,
-             x.cost_ns and round(x.cost_ns)]
+             x.cost and round(x.cost)]
             for x in self.trials.values()
         ]  # fmt: skip
         head = {"schema": SCHEMA, "device": self.device, "problem": self.problem, "names": names}
@@ -116,7 +116,7 @@ class Landscape(Steps):
     @cached_property
     def best_ns(self):
         """The least time of all; ArgumentError if nothing passed."""
-        passed = [x.cost_ns for x in self.trials.values() if x.status == "ok"]
+        passed = [x.cost for x in self.trials.values() if x.status == "ok"]
         if not passed:
             raise ArgumentError("nothing passed in this landscape")
         return min(passed)
@@ -136,7 +136,7 @@ def simulate(landscape, strategy, seed=0, enough=0.95, limit=None):
                 continue
             record = landscape.trials[config]
             seen[config] = record
-            if record.status == "ok" and landscape.best_ns >= enough * record.cost_ns:
+            if record.status == "ok" and landscape.best_ns >= enough * record.cost:
                 return len(seen)
             if len(seen) >= limit:
                 return None

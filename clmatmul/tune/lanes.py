@@ -23,10 +23,13 @@ class Lane:
     selector: what `selection.select` takes, or a DeviceProfile's values. programs: a folder that
     the lanes of a search share. with_operands: the
     worker holds the operands of the problem that `prepare` names. entered: told each state.
+    objective: 'energy' if the worker has to measure that too.
     """
 
-    def __init__(self, selector, programs, with_operands=True, entered=lambda state: None):
+    def __init__(self, selector, programs, with_operands=True, entered=lambda state: None,
+                 objective="time"):  # fmt: skip
         self._selector = selector
+        self._objective = objective
         self._programs = programs
         self._with_operands = with_operands
         self._entered = entered
@@ -45,7 +48,9 @@ class Lane:
             self._served = 0
             if self._closed:
                 raise DeviceError("the search was ended")
-            reply = self._ask_or_lose({"do": "open", "device": self._selector}, "open")
+            reply = self._ask_or_lose(
+                {"do": "open", "device": self._selector, "objective": self._objective}, "open"
+            )
         except BaseException:  # Ctrl-C too: nobody else knows the process yet
             self.kill()
             raise

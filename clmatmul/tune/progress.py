@@ -6,7 +6,7 @@ itself, for a terminal; `PlainProgress` writes a line whenever the best improves
 
 import sys
 
-from clmatmul.tune.report import duration, speed
+from clmatmul.tune.report import duration, energy, speed
 
 
 class Progress:
@@ -114,6 +114,8 @@ def summary(search):
     flops = search.problem.flops
     if search.best is not None:
         parts.append(f"best {speed(flops, search.best.median_ns)}")
+        if search.objective == "energy":
+            parts.append(f"{energy(search.best.energy_uj)} a run")
     if search.numpy_ns:
         parts.append(f"NumPy {flops / search.numpy_ns:.1f}")
     if search.budget.seconds is not None:

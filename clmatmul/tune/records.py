@@ -130,12 +130,17 @@ def publish(database, records):
         have = held.get(record.key)
         if record.status != "ok" or not is_live(record) and have is not None:
             continue
-        if have is None or not is_live(have) or record.median_ns < have.median_ns:
+        if have is None or not is_live(have) or _is_better(record, have):
             held[record.key] = record
             by_device.setdefault(record.device, {})[record.key] = record
     for key, found in by_device.items():
         publish_best(database.folder / f"{device_slug(key)}.best.jsonl", list(found.values()))
     return sum(map(len, by_device.values()))
+
+
+def _is_better(record, other):
+    """Of what was sought alike: least time and least energy cannot be compared."""
+    return record.objective == other.objective and record.final_cost < other.final_cost
 
 
 def prune(database):

@@ -5,10 +5,15 @@ from dataclasses import dataclass, field
 from clmatmul.choose import Choice
 from clmatmul.measure import Comparison
 
+_COST_NAMES = {"time": "median_ns", "energy": "energy_uj"}
+
 
 @dataclass(frozen=True)
 class Row:
-    """One configuration in the final table. Times in ns; speed_up is against the default."""
+    """One configuration in the final table. Times in ns; speed_up is against the default.
+
+    energy_uj: of one run, where energy was sought; speed_up is then that of the energies.
+    """
 
     name: str
     median_ns: float
@@ -16,6 +21,7 @@ class Row:
     speed_up: float | None = None
     origin: str = ""
     chosen: bool = False
+    energy_uj: float | None = None
 
 
 @dataclass(frozen=True)
@@ -25,11 +31,10 @@ class ProblemReport:
     combinations: configurations before any constraint. surveys: how many of them are valid, one
     Survey a variant, of a search that was not made.
     untuned: the Choices without any record of the user's. statuses: how many trials ended how.
-    winner: the TuningRecord
-    that products of this problem now use, None if nothing passed. comparison: the fastest
-    against the default, run in turn. curve: (seconds, least ns) whenever the best improved.
-    trials: every TuningRecord of the search. peaks: 'gflops' and 'gbs' that the device was seen
-    to reach, where a probe measured them.
+    winner: the TuningRecord that products of this problem now use, None if nothing passed.
+    comparison: the best against the default, run in turn. curve: (seconds, least cost) whenever
+    the best improved: in ns, or in µJ where the objective is energy. trials: every TuningRecord
+    of the search. peaks: what the device was seen to reach; a measured `Peaks`, or None.
     """
 
     problem: object
@@ -51,6 +56,7 @@ class ProblemReport:
     trials: tuple = ()
     seconds: float = 0.0
     peaks: dict | None = None
+    objective: str = "time"
 
     def to_dict(self):
         """The values as JSON can hold them."""
@@ -67,6 +73,7 @@ class ProblemReport:
             "surveys": [vars(survey) for survey in self.surveys],
             "untuned": [_choice(choice) for choice in self.untuned],
             "budget": str(self.budget),
+            "objective": self.objective,
             "tried": self.tried,
             "skipped": self.skipped,
             "statuses": self.statuses,
@@ -79,7 +86,7 @@ class ProblemReport:
             "verdict": self.verdict,
             "stopped": self.stopped,
             "outlook": self.outlook,
-            "best_so_far": [{"seconds": s, "median_ns": ns} for s, ns in self.curve],
+            "best_so_far": [{"seconds": s, _COST_NAMES[self.objective]: x} for s, x in self.curve],
         }
 
 
@@ -137,11 +144,12 @@ def _lines(found):
     for row in found.rows:
         mark = "→" if row.chosen else " "
         spread = "" if row.spread_ns is None else f" ±{duration(row.spread_ns / 2)}"
+        energy_text = "" if row.energy_uj is None else f"{energy(row.energy_uj):>10s}"
         against = "" if row.speed_up is None else f"  {row.speed_up:.2f}×"
         origin = f"  [{row.origin}]" if row.origin else ""
         yield (
             f"          {mark} {duration(row.median_ns) + spread:18s} "
-            f"{speed(problem.flops, row.median_ns):>16s}{against}  {row.name}{origin}"
+            f"{speed(problem.flops, row.median_ns):>16s}{energy_text}{against}  {row.name}{origin}"
         )
     yield f"result      {found.verdict}"
     if found.outlook:
@@ -172,6 +180,14 @@ def duration(ns):
         if ns >= 0.9995 * size:
             return f"{ns / size:.3g} {unit}"
     return f"{ns:.3g} ns"
+
+
+def energy(uj):
+    """An energy in the unit that keeps it short: 870 µJ, 12.3 mJ, 4.56 J."""
+    for unit, size in (("J", 1e6), ("mJ", 1e3)):
+        if uj >= 0.9995 * size:
+            return f"{uj / size:.3g} {unit}"
+    return f"{uj:.3g} µJ"
 
 
 def speed(flops, ns):

@@ -27,12 +27,13 @@ class Search:
     budget: Budget
     begin: float
     records: dict  # config → TuningRecord, of this search and of earlier ones
+    objective: str = "time"
     skipped: int = 0
     tried: int = 0
     best: TuningRecord | None = None
     curve: tuple = ()
     numpy_ns: float | None = None
-    steps: tuple = ()  # (trials made, best ns) whenever the best improved
+    steps: tuple = ()  # (trials made, best cost) whenever the best improved
 
     @property
     def seconds(self):
@@ -40,15 +41,15 @@ class Search:
 
     def add(self, record, seconds):
         self.records[record.config] = record
-        if record.status == "ok" and (self.best is None or record.cost_ns < self.best.cost_ns):
+        if record.status == "ok" and (self.best is None or record.cost < self.best.cost):
             self.best = record
-            self.curve += ((seconds, record.cost_ns),)
-            self.steps += ((self.tried, record.cost_ns),)
+            self.curve += ((seconds, record.cost),)
+            self.steps += ((self.tried, record.cost),)
 
     def ranked(self):
-        """The records that passed, fastest first."""
+        """The records that passed, best first."""
         passed = [x for x in self.records.values() if x.status == "ok"]
-        return sorted(passed, key=lambda x: x.cost_ns)
+        return sorted(passed, key=lambda x: x.cost)
 
     @property
     def is_settled(self):
@@ -59,17 +60,17 @@ class Search:
         if not self.steps:
             return False
         here = self.steps[-1][1]
-        gained = next(tried for tried, ns in self.steps if ns <= _SETTLED_AT * here)
+        gained = next(tried for tried, cost in self.steps if cost <= _SETTLED_AT * here)
         return self.tried - gained >= max(_LEAST_PATIENCE, gained)
 
     def outlook(self):
         """One sentence on what more time may bring, from what the last half of the trials did."""
         if self.best is None or self.tried < _TELLING_TRIALS:
             return "too few trials to tell what more would bring"
-        halfway = [ns for tried, ns in self.steps if tried <= self.tried / 2]
+        halfway = [cost for tried, cost in self.steps if tried <= self.tried / 2]
         if not halfway:
             return "the best was found in the second half of the trials: more may well bring more"
-        gain = halfway[-1] / self.best.cost_ns - 1
+        gain = halfway[-1] / self.best.cost - 1
         if gain < _NOISE:
             return "the second half of the trials brought nothing: more would hardly"
         return f"the second half of the trials brought {gain:.0%}: twice as many may bring as much"
@@ -84,24 +85,26 @@ class Search:
 
 
 def table_rows(search, winner):
-    """The fastest few, the default and NumPy, fastest first."""
+    """The best few, the default and NumPy, best first; of NumPy only the time is known."""
     default = search.default()
     shown = search.ranked()[:_SHOWN]
     if default is not None and default not in shown:
         shown.append(default)
     origins = {choice.config: f"untuned: {choice.origin}" for choice in search.untuned}
+    energy = search.objective == "energy"
     rows = [
         Row(
             name=str(x.config),
             median_ns=x.median_ns,
             spread_ns=x.spread_ns if x.samples > 1 else None,
-            speed_up=default.median_ns / x.median_ns if default else None,
+            speed_up=default.final_cost / x.final_cost if default else None,
             origin="default" if x is default else origins.get(x.config, ""),
             chosen=winner is not None and x.config == winner.config,
+            energy_uj=x.energy_uj if energy else None,
         )
-        for x in shown
+        for x in sorted(shown, key=lambda x: x.final_cost)
     ]
     if search.numpy_ns:
-        ratio = default.median_ns / search.numpy_ns if default else None
+        ratio = default.median_ns / search.numpy_ns if default and not energy else None
         rows.append(Row("NumPy", search.numpy_ns, None, ratio, "host"))
-    return sorted(rows, key=lambda row: row.median_ns)
+    return rows if energy else sorted(rows, key=lambda row: row.median_ns)

@@ -20,10 +20,11 @@ from clmatmul.variants import load_variant, variant_names
 class Store:
     """Records of one device: this process's journal, and the file of the best."""
 
-    def __init__(self, profile, folder, best_file, seed):
+    def __init__(self, profile, folder, best_file, seed, objective="time"):
         self.profile = profile
         self.best_file = best_file
         self._seed = seed
+        self._objective = objective
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%f")
         self._journals = folder / "journals"
         self._slug = device_slug(profile.key)
@@ -43,6 +44,7 @@ class Store:
             versions=self._versions,
             time=_now(),
             seed=self._seed,
+            objective=self._objective,
             **vars(trial),
         )
         append_record(self.journal, record)
@@ -56,14 +58,20 @@ class Store:
         return final
 
     def known(self, problem):
-        """config → the last record of it for this problem, made from the present kernels."""
+        """config → the last record of it for this problem, made from the present kernels.
+
+        Where energy is sought, of what passed only what has been measured.
+        """
         size = (problem.batch_count, problem.m, problem.n, problem.k)
         key = (self.profile.key, problem.kind.key, size)
         found = {}
         for path in sorted(self._journals.glob(f"{self._slug}.*.jsonl")):
             for record in read_records(path):
-                if record.key == key and _is_current(record):
-                    found[record.config] = record
+                if record.key != key or not _is_current(record):
+                    continue
+                if record.status == "ok" and self._objective == "energy" and not record.energy_uj:
+                    continue
+                found[record.config] = replace(record, objective=self._objective)
         return found
 
     def database(self):

@@ -75,10 +75,10 @@ def local(space, rng, seen):
 def _elite(space, seen):
     """The best few records, and the best of each variant that is not far behind."""
     of_each = [best_of(seen, (name,)) for name in space.offered]
-    best = min((x.cost_ns for x in of_each if x is not None), default=None)
-    near = [x for x in of_each if x is not None and x.cost_ns <= _WORTH_CLIMBING * best]
+    best = min((x.cost for x in of_each if x is not None), default=None)
+    near = [x for x in of_each if x is not None and x.cost <= _WORTH_CLIMBING * best]
     passed = [x for x in seen.values() if x.status == "ok" and x.config.variant in space.offered]
-    few = sorted(passed, key=lambda x: x.cost_ns)[:_ELITE]
+    few = sorted(passed, key=lambda x: x.cost)[:_ELITE]
     return list({x.config: x for x in (*few, *near)}.values())
 
 
@@ -87,7 +87,7 @@ def _model(seen):
 
     Fitted by ridge regression to what was seen; what failed counts as slower than all the rest.
     """
-    times = [x.cost_ns for x in seen.values() if x.status == "ok"]
+    times = [x.cost for x in seen.values() if x.status == "ok"]
     if not times:
         return lambda config: 0.0
     columns = {}
@@ -96,7 +96,7 @@ def _model(seen):
     for i, row in enumerate(rows):
         matrix[i, row] = 1
     slowest = math.log(max(times)) + 1
-    target = np.array([math.log(x.cost_ns) if x.status == "ok" else slowest for x in seen.values()])
+    target = np.array([math.log(x.cost) if x.status == "ok" else slowest for x in seen.values()])
     mean = target.mean()
     normal = matrix.T @ matrix + _RIDGE * np.eye(len(columns))
     weights = np.linalg.solve(normal, matrix.T @ (target - mean))
@@ -110,7 +110,7 @@ def _features(config):
 def best_of(seen, variants):
     """The fastest record of these variants that passed, or None. Seeds may be of others."""
     passed = (x for x in seen.values() if x.status == "ok" and x.config.variant in variants)
-    return min(passed, key=lambda x: x.cost_ns, default=None)
+    return min(passed, key=lambda x: x.cost, default=None)
 
 
 def _kicks(space, rng, seen):
@@ -154,10 +154,10 @@ def tpe(space, rng, seen):
         return found
 
     def value(record):
-        return record.cost_ns if record.status == "ok" else None
+        return record.cost if record.status == "ok" else None
 
     def teach():
-        worst = max((x.cost_ns for x in seen.values() if x.cost_ns), default=1.0)
+        worst = max((x.cost for x in seen.values() if x.cost), default=1.0)
         for config, record in list(seen.items()):
             if config in told or config.variant not in space.offered:
                 continue

@@ -19,7 +19,8 @@ _INVALIDITY = {
 }  # fmt: skip
 _VARIANT = "variant"
 _OWN = ("device", "kind", "batch", "m", "n", "k", "digest", "status", "median_ns", "minimum_ns",
-        "spread_ns", "samples", "error_ratio", "note", "versions", "time", "seed")  # fmt: skip
+        "spread_ns", "samples", "error_ratio", "note", "versions", "time", "seed", "energy_uj",
+        "objective")  # fmt: skip
 
 
 def to_t4(records):
@@ -45,7 +46,7 @@ def _result(record):
         "invalidity": _INVALIDITY[record.status],
         "correctness": int(record.status not in ("wrong_result", "unstable")),
         "measurements": measurements,
-        "objectives": ["time"],
+        "objectives": [record.objective],
         "clmatmul": {name: getattr(record, name) for name in _OWN},
     }  # fmt: skip
 

@@ -25,7 +25,7 @@ _SLOWEST_SECONDS = 30  # of a run, as long as nothing is known
 _SLOWEST_FACTOR = 20  # times slower than the best: not run at full size
 _LEAST_SLOWEST_SECONDS = 0.1
 _MOST_JOBS = 8
-_LIMITED_BY_TIMEOUT = ("build", "launch", "verify", "time", "compare", "prove")
+_LIMITED_BY_TIMEOUT = ("build", "launch", "verify", "time", "meter", "compare", "prove")
 
 
 class Trials:
@@ -34,16 +34,18 @@ class Trials:
     selector: the device as `selection.select` takes it from text, None for the default, or a
     DeviceProfile. timeout: seconds that each state of a trial may last, instead of limits drawn
     from the problem. entered: told each state of the timing worker. jobs: builders side by side;
-    by default as many as there are cores, up to eight.
+    by default as many as there are cores, up to eight. objective: 'energy' to measure that too;
+    UnsupportedError if there is no meter.
     """
 
-    def __init__(self, selector, timeout=None, entered=lambda state: None, jobs=None):
+    def __init__(self, selector, timeout=None, entered=lambda state: None, jobs=None,
+                 objective="time"):  # fmt: skip
         if isinstance(selector, DeviceProfile):
             selector = json.loads(selector.to_json())
         self._timeout = timeout
         self._problem = None
         self._programs = tempfile.mkdtemp(prefix="clmatmul-tune-")
-        self._timer = Lane(selector, self._programs, True, entered)
+        self._timer = Lane(selector, self._programs, True, entered, objective)
         self._jobs = jobs or min(_cores(), _MOST_JOBS)
         self._builders = [Lane(selector, self._programs, False) for _ in range(self._jobs)]
         self._pool = None
@@ -135,7 +137,10 @@ class Trials:
             return _failed(config, failure)
 
     def compare(self, configs, rounds, max_seconds):
-        """Times in ns of each configuration, run in turn. DeviceError if one of them fails."""
+        """Times in ns, or energies in µJ, of each configuration, run in turn.
+
+        DeviceError if one of them fails.
+        """
         request = {
             "do": "compare", "configs": [x.to_dict() for x in configs], "rounds": rounds,
             "max_seconds": max_seconds,
@@ -143,7 +148,7 @@ class Trials:
         limits = {**LIMITS, "build": LIMITS["build"] * len(configs),
                   "compare": LIMITS["compare"] + 2 * max_seconds}  # fmt: skip
         try:
-            return self._timer.ask(request, "build", limits)["times_ns"]
+            return self._timer.ask(request, "build", limits)["costs"]
         except WorkerFailure as failure:
             raise DeviceError(f"the comparison failed: {failure}") from None
 
@@ -159,7 +164,8 @@ class Trials:
     def _limits(self, slowest):
         if self._timeout is not None:
             return {**LIMITS, **{state: self._timeout for state in _LIMITED_BY_TIMEOUT}}
-        return {**LIMITS, "verify": 30 + 2 * slowest, "time": 15 + 5 * slowest}
+        running = 15 + 5 * slowest
+        return {**LIMITS, "verify": 30 + 2 * slowest, "time": running, "meter": running}
 
     def kill(self):
         """End all workers at once, whatever they are doing."""

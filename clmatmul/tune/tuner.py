@@ -7,6 +7,7 @@ default in turn, and the fastest replaces it only if it is faster beyond the noi
 
 import math
 import random
+import statistics
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from clmatmul.space import SearchSpace, restricted
 from clmatmul.trial import Trial
 from clmatmul.tune.budget import Budget
 from clmatmul.tune.host_time import numpy_time_ns
+from clmatmul.tune.objective import find_objective
 from clmatmul.tune.progress import Progress
 from clmatmul.tune.report import ProblemReport, Report
 from clmatmul.tune.search import Search, table_rows
@@ -32,7 +34,11 @@ from clmatmul.tune.trials import DeviceLost, Trials
 from clmatmul.variants import all_variants, load_variant, variant_names
 
 INTERRUPTED = "interrupted"
-_FINALISTS = 5
+_FINALISTS = {"time": 5, "energy": 3}  # meters are slow
+_WORDS = {
+    "time": ("fastest", "fast", "slower"),
+    "energy": ("thriftiest", "thrifty", "less thrifty"),
+}
 _ROUNDS = 101
 _FINAL_SECONDS = 4
 _PROOF_SECONDS = 3
@@ -42,6 +48,7 @@ _CLEAR_WIN = 1.1  # an interrupted search publishes only a best that is this muc
 def tune(
     problems, device=None, budget="60s", *, strategy=DEFAULT, seed=0, timeout=None, db=None,
     force=False, variants=None, within=None, dry_run=False, progress=None, jobs=None, weights=None,
+    objective="time",
 ):  # fmt: skip
     """Find the fastest configuration for each problem; the next product of it uses it.
 
@@ -55,16 +62,19 @@ def tune(
     values}}, to search these variants and values only. weights: of each problem, by which the
     budget is shared; equal by default. dry_run: only say what would be
     done. progress: a `tune.progress.Progress` that is told of each trial. jobs: how many processes
-    build side by side.
+    build side by side. objective: 'time', or 'energy' where the device has a meter.
 
     Returns a Report. Ctrl-C ends the search, not the call: the report says `interrupted`.
-    Raises NoDeviceError, UnsupportedError, ArgumentError, DatabaseError if the records cannot be
-    written, and DeviceError if the device fails what it did before; what was tried is kept.
+    Raises NoDeviceError, UnsupportedError (also where energy cannot be measured), ArgumentError,
+    DatabaseError if the records cannot be written, and DeviceError if the device fails what it did
+    before; what was tried is kept.
     """
     problems = _problems(problems)
     budget = Budget.parse(budget)
     search = find_strategy(strategy)
-    options = _Options(search, seed, force, _variants(variants), _checked_within(within))
+    find_objective(objective)
+    options = _Options(search, seed, force, _variants(variants), _checked_within(within),
+                       objective)  # fmt: skip
     shares = _shares(weights, len(problems))
     if timeout is not None and not timeout > 0:
         raise ArgumentError(f"timeout={timeout!r} must be a number of seconds above 0, or None")
@@ -72,12 +82,12 @@ def tune(
     if not dry_run:
         check_writable(folder / "journals")
     progress = progress or Progress()
-    trials = Trials(_selector(device), timeout, progress.state, jobs)
+    trials = Trials(_selector(device), timeout, progress.state, jobs, objective)
     try:
         profile = trials.profile
         for problem in problems:
             check_device(problem, profile)
-        store = Store(profile, folder, walk.best_file(profile.key, db), seed)
+        store = Store(profile, folder, walk.best_file(profile.key, db), seed, objective)
         tuner = _Tuner(trials, store, options, progress)
         tune_one = tuner.describe if dry_run else tuner.tune
         found = tuple(_each(problems, shares, budget, tune_one))
@@ -97,6 +107,7 @@ class _Options:
     force: bool
     variants: tuple
     within: dict | None
+    objective: str
 
 
 def _shares(weights, count):
@@ -193,7 +204,7 @@ class _Tuner:
         # The safe choice, the last, is slow: it is tried only if nothing else works.
         seeds = [x.config for x in (*untuned[:1], *with_records[:-1], *untuned[1:-1])]
         search = Search(problem, space, untuned, tuple(dict.fromkeys(seeds)), budget,
-                        time.monotonic(), {})  # fmt: skip
+                        time.monotonic(), {}, self._options.objective)  # fmt: skip
         for config, record in ({} if self._options.force else self._store.known(problem)).items():
             if config in space or config in seeds or config == untuned[-1].config:
                 search.add(record, 0.0)
@@ -250,7 +261,7 @@ class _Tuner:
             fresh = fresh[: max(search.budget.trials - search.tried, 0)]
         if not fresh or self._is_spent(search) and not regardless:
             return
-        for trial in self._trials.try_all(fresh, lambda: search.best and search.best.cost_ns):
+        for trial in self._trials.try_all(fresh, lambda: search.best and search.best.least_ns):
             record = self._store.record(search.problem, trial)
             search.tried += 1
             self._progress.recorded(record)
@@ -268,34 +279,37 @@ class _Tuner:
         if default is None:
             winner = self._store.publish(ranked[0], "the untuned choices do not work here")
             return self._report(search, stopped, winner, verdict=winner.note)
-        finalists = [default, *[x for x in ranked if x is not default][:_FINALISTS]]
+        finalists = [
+            default,
+            *[x for x in ranked if x is not default][: _FINALISTS[search.objective]],
+        ]
         try:
             seconds = _part_of(search.budget, _FINAL_SECONDS)
-            times = self._trials.compare([x.config for x in finalists], _ROUNDS, seconds)
+            costs = self._trials.compare([x.config for x in finalists], _ROUNDS, seconds)
         except DeviceError as error:
             if isinstance(error, DeviceLost):
                 raise
             winner = self._store.publish(default, f"the default is kept: {error}")
             return self._report(search, stopped, winner, verdict=winner.note)
-        measured = [_remeasured(x, t) for x, t in zip(finalists, times, strict=True)]
+        measured = [_remeasured(x, found) for x, found in zip(finalists, costs, strict=True)]
         search.records.update({x.config: x for x in measured})
-        return self._choose(search, stopped, measured, times)
+        return self._choose(search, stopped, measured, costs)
 
-    def _choose(self, search, stopped, measured, times):
-        """The fastest that passes its proof, if it is faster than the default beyond the noise."""
-        for at in sorted(range(len(measured)), key=lambda i: measured[i].median_ns):
+    def _choose(self, search, stopped, measured, costs):
+        """The best that passes its proof, if it is better than the default beyond the noise."""
+        best, better, worse = _WORDS[search.objective]
+        for at in sorted(range(len(measured)), key=lambda i: measured[i].final_cost):
             if at == 0:
-                winner = self._store.publish(measured[0], "the default is the fastest")
+                winner = self._store.publish(measured[0], f"the default is the {best}")
                 return self._report(search, stopped, winner, verdict=winner.note)
-            against = compare(times[at], times[0])
+            against = compare(costs[at], costs[0])
             if against.verdict != "faster":
-                note = (
-                    f"{against.verdict}: {measured[at].config} is {against} as fast; default kept"
-                )
+                verdict = worse if against.verdict == "slower" else against.verdict
+                note = f"{verdict}: {measured[at].config} is {against} as {better}; default kept"
                 winner = self._store.publish(measured[0], note)
                 return self._report(search, stopped, winner, against, note)
             if self._is_proven(search, measured[at]):
-                note = f"{against} as fast as the default"
+                note = f"{against} as {better} as the default"
                 winner = self._store.publish(measured[at], note)
                 return self._report(search, stopped, winner, against, note)
         raise AssertionError("the default is among the finalists")
@@ -314,7 +328,7 @@ class _Tuner:
         best, default = search.best, search.default()
         if best is None:
             return self._report(search, INTERRUPTED, verdict="nothing passed so far")
-        ahead = default is not None and default.median_ns > _CLEAR_WIN * best.median_ns
+        ahead = default is not None and default.final_cost > _CLEAR_WIN * best.final_cost
         note = f"best so far: {best.config}; tune again to compare it with the default"
         winner = None
         if ahead:
@@ -344,6 +358,7 @@ class _Tuner:
             trials=tuple(records),
             seconds=search.seconds,
             curve=search.curve,
+            objective=search.objective,
         )
 
 
@@ -352,8 +367,11 @@ def _part_of(budget, seconds):
     return seconds if budget.seconds is None else max(min(seconds, budget.seconds / 10), 0.3)
 
 
-def _remeasured(record, times_ns):
-    """The record with the times of the final comparison."""
+def _remeasured(record, costs):
+    """The record with the times, or the energies, of the final comparison."""
+    if record.objective == "energy":
+        return replace(record, energy_uj=statistics.median(costs))
+    times_ns = costs
     timed = Measurement((), tuple(times_ns), 0)
     return replace(record, median_ns=timed.median_ns, minimum_ns=timed.minimum_ns,
                    spread_ns=timed.spread_ns, samples=len(times_ns))  # fmt: skip

@@ -22,7 +22,10 @@ from clmatmul.plan import make_plan
 from clmatmul.problem_json import problem_from_dict
 from clmatmul.selection import resolve
 from clmatmul.trial import Trial, Workload, check_config, fault_in_proof, is_sane, try_config
+from clmatmul.tune.energy import energy_uj, find_meter
 from clmatmul.tune.messages import error_to_dict
+
+_LEAST_ROUNDS = 6  # fewer cannot tell two apart with 95 % confidence
 
 
 class Session:
@@ -32,6 +35,7 @@ class Session:
         self._say = say
         self._device = None
         self._workload = None
+        self._meter = None
 
     def answer(self, request):
         """The reply to a request, as a dict."""
@@ -47,6 +51,8 @@ class Session:
         self._device = resolve(selector)
         if self._device.profile.family == "pocl":
             os.environ["CLMATMUL_CACHE"] = "0"  # it keeps what it compiles; binaries cost more
+        if request.get("objective") == "energy":
+            self._meter = find_meter(self._device)
         probes.ensure_usual(self._device)
         return {"profile": json.loads(self._device.profile.to_json())}
 
@@ -73,8 +79,12 @@ class Session:
         return self._outcome(request, lambda config: try_config(
             self._device, self._workload, config, entered=self._enter,
             best_ns=request["best_ns"], slowest_ns=request["slowest_ns"],
-            checked=request["checked"],
+            checked=request["checked"], energy_of=self._meter and self._energy_of,
         ))  # fmt: skip
+
+    def _energy_of(self, run, run_ns):
+        self._enter("meter")
+        return energy_uj(self._meter, run, run_ns)
 
     def _outcome(self, request, trial_of):
         config = TileConfig.parse(request["config"])
@@ -93,7 +103,10 @@ class Session:
         return {"fault": fault_in_proof(self._device, self._workload, config, request["seconds"])}
 
     def _compare(self, request):
-        """Times of several configurations, run in turn; builds come first, never in between."""
+        """Times of several configurations, run in turn; builds come first, never in between.
+
+        Where energy is sought, the µJ of each.
+        """
         self._enter("build")
         profile, problem = self._device.profile, self._workload.problem
         plans = [make_plan(problem, profile, TileConfig.parse(x)) for x in request["configs"]]
@@ -103,11 +116,14 @@ class Session:
             timed_run(run, 0, events=events)
         self._enter("compare")
         turns = iter(range(1, 10**9))
-        contestants = [
-            lambda run=run: timed_run(run, next(turns), events=events)[0] for run in runs
-        ]
-        times = interleave(contestants, request["rounds"], max_seconds=request["max_seconds"])
-        return {"times_ns": times}
+
+        def cost(run):
+            took_ns = timed_run(run, next(turns), events=events)[0]
+            return took_ns if self._meter is None else energy_uj(self._meter, run, took_ns)
+
+        contestants = [lambda run=run: cost(run) for run in runs]
+        return {"costs": interleave(contestants, request["rounds"], min_rounds=_LEAST_ROUNDS,
+                                    max_seconds=request["max_seconds"])}  # fmt: skip
 
 
 def main():
