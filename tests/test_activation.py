@@ -1,89 +1,105 @@
 """Activations on a device, against their definitions in wider arithmetic."""
 
-import math
-
 import numpy as np
 import pytest
 
 import clmatmul
 from clmatmul.epilogue import ACTIVATIONS
+from clmatmul.reference import apply_activation
+
+bfloat16 = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+mpmath = pytest.importorskip("mpmath")
 
 CURVES = [x for x in ACTIVATIONS if x not in ("none", "relu", "clamp")]
 # Where each is interesting, and beyond: down to where the result is 0.
 POINTS = 3 * 64
 
 
-def definition(name, x, m, inner=0.0):
-    """The activation of one number, with the functions of `m` (math or mpmath).
-
-    inner: by which part of itself the argument of gelu_tanh's logistic is changed.
-    """
+def definition(name, x):
+    """The activation of one number of mpmath's."""
+    m = mpmath
     if name == "tanh":
         return m.tanh(x)
     if name == "gelu":
-        return x * m.erfc(-x / m.sqrt(type(x)(2))) / 2
-    w = x
-    if name == "gelu_tanh":
-        w = 2 * m.sqrt(type(x)(2) / m.pi) * (x + type(x)("0.044715") * x * x * x)
-        w *= 1 + inner
-    logistic = 1 / (1 + m.exp(-w)) if w >= 0 else m.exp(w) / (1 + m.exp(w))
-    return logistic if name == "sigmoid" else x * logistic
+        return x * m.erfc(-x / m.sqrt(2)) / 2
+    w = 2 * m.sqrt(2 / m.pi) * (x + m.mpf("0.044715") * x**3) if name == "gelu_tanh" else x
+    return (1 if name == "sigmoid" else x) / (1 + m.exp(-w))
 
 
-def on_device(name, x, dtype, out, reproducible):
-    """x as one row, and as six: whole vectors, and an edge of 11 elements."""
+def on_device(name, x, out, reproducible, alone=True):
+    """(results, where) with x as six rows, whole vectors and an edge of 11 elements, and as one
+    alone. They are products with 1, so that x is exactly what the activation gets."""
     epilogue = clmatmul.Epilogue(activation=name, dtype=out)
-    row = np.concatenate([x, x[:11]])[None].astype(dtype)
-    ones = np.ones((6, 1), dtype)
-    found = clmatmul.matmul(ones, row, epilogue=epilogue, reproducible=reproducible)
-    alone = clmatmul.matmul(ones[:1, :], row, epilogue=epilogue, reproducible=reproducible)
-    return found, alone
+    row = np.concatenate([x, x[:11]])
+    found = []
+    for rows in (6, 1) if alone else (6,):
+        ones = np.ones((rows, 1), x.dtype)
+        found += [*clmatmul.matmul(ones, row[None], epilogue=epilogue, reproducible=reproducible)]
+    if reproducible:
+        alike = {x.tobytes() for x in found}
+        assert len(alike) == 1, "the bits depend on where an element is"
+    return [(found[0], row), (found[-1], row)]
+
+
+def units_off(got, exact):
+    """How far `got` is from `exact` (float64), in units in the last place of its type."""
+    wide, exact = got.astype(np.float64), np.asarray(exact, np.float64)
+    with np.errstate(all="ignore"):
+        nearest = exact.astype(got.dtype)
+        unit = np.abs(np.spacing(nearest) if got.dtype != bfloat16 else bfloat16_spacing(exact))
+        off = np.abs(wide - exact) / unit.astype(np.float64)
+        same = (wide == nearest) | (np.isnan(wide) & np.isnan(exact))
+    return np.where(same & ~np.isfinite(exact.astype(got.dtype).astype(np.float64)), 0, off)
+
+
+def bfloat16_spacing(x):
+    _, exponents = np.frexp(np.abs(x))
+    return 2.0 ** np.maximum(exponents - 8, -133)
+
+
+def every(dtype):
+    """Every number of a 16-bit type; of float32, 40 of each sign and binade, and more near 0."""
+    if dtype != "float32":
+        return np.arange(2**16, dtype=np.uint16).view(dtype)
+    steps = np.random.default_rng(2).integers(0, 2**23, (2, 256, 40), dtype=np.uint32)
+    places = np.arange(256, dtype=np.uint32)[None, :, None] << 23
+    signs = np.array([0, 2**31], np.uint32)[:, None, None]
+    return np.concatenate([
+        (steps | places | signs).view(np.float32).ravel(),
+        np.random.default_rng(3).uniform(-16, 16, 20000).astype(np.float32),
+    ])  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype, out, reproducible", [
-    ("float32", "float32", False), ("float32", "float32", True), ("float32", "float16", False),
-    ("float64", "float64", True),
+    ("float32", "float32", False), ("float32", "float32", True), ("float16", "float16", False),
+    (bfloat16, bfloat16, False),
 ])  # fmt: skip
+@pytest.mark.parametrize("name", ["relu", *CURVES])
+def test_within_two_units_in_the_last_place(device, name, dtype, out, reproducible):
+    """All numbers of 16 bits, and a sample of float32's in which every magnitude has its share."""
+    x = every(dtype)
+    with np.errstate(all="ignore"):
+        for got, at in on_device(name, x, out, reproducible, alone=dtype == "float32"):
+            off = units_off(got, apply_activation(at.astype(np.float64), name))
+            worst = int(np.argmax(off))
+            assert off[worst] <= 2, f"{name}({at[worst]!r}) = {got[worst]!r}, {off[worst]} ulp"
+
+
+@pytest.mark.parametrize("reproducible", [False, True])
 @pytest.mark.parametrize("name", CURVES)
-def test_within_two_units_in_the_last_place(device, rng, name, dtype, out, reproducible):
-    """Besides what rounding its argument does, which is the product's error for k = 1, and, for
-    gelu_tanh, what its polynomial's rounding does."""
-    if dtype == "float64" and not device.profile.fp64:
+def test_float64_within_two_units(device, rng, name, reproducible):
+    if not device.profile.fp64:
         pytest.skip("no float64")
-    mpmath = pytest.importorskip("mpmath")
-    number, m = (mpmath.mpf, mpmath) if dtype == "float64" else (float, math)
-    mpmath.mp.prec = 120
+    mpmath.mp.prec = 160
     x = np.concatenate([
-        rng.uniform(-12, 6, POINTS // 2), rng.standard_normal(POINTS // 4),
-        rng.uniform(-40, 40, POINTS // 8), 2.0 ** rng.uniform(-40, 2, POINTS // 8),
-    ]).astype(dtype)  # fmt: skip
-    x = x[:: 3 if dtype == "float64" else 1]  # mpmath takes its time
-    found, alone = on_device(name, x, dtype, out, reproducible)
-    if reproducible:
-        assert all(np.array_equal(found[i], found[0]) for i in range(6))
-        assert np.array_equal(found[0], alone[0])
-    row = np.concatenate([x, x[:11]])
-    u = 2.0 ** (-24 if dtype == "float32" else -53)
-    information = np.finfo(out)
-    for i, value in enumerate(row):
-        exact = definition(name, number(value), m)
-        moved = max(
-            abs(definition(name, number(value) * (1 + sign * 2 * u), m, sign * 4 * u) - exact)
-            for sign in (-1, 1)
-        )
-        moved = max(moved, abs(definition(name, number(value), m, 4 * u) - exact))
-        unit = max(
-            float(np.spacing(abs(out_value(exact, out)))), float(information.smallest_subnormal)
-        )
-        for got in (found[i % 6, i], alone[0, i]):
-            error = abs(number(got) - exact)
-            assert error <= 2 * unit + moved, (
-                f"{name}({value!r}) = {got!r}, {float(error / unit)} ulp"
-            )
-
-
-def out_value(exact, out):
-    return np.dtype(out).type(float(exact))
+        rng.uniform(-12, 6, 40), rng.standard_normal(20), rng.uniform(-40, 40, 20),
+        2.0 ** rng.uniform(-40, 2, 20),
+    ])  # fmt: skip
+    exact = [definition(name, mpmath.mpf(float(t))) for t in x]
+    for got, at in on_device(name, x, "float64", reproducible, alone=reproducible):
+        for value, t, want in zip(got, at, [*exact, *exact[:11]], strict=True):
+            off = float(abs(mpmath.mpf(float(value)) - want)) / np.spacing(abs(float(want)))
+            assert off <= 2, f"{name}({t!r}) = {value!r}, {off} ulp"
 
 
 @pytest.mark.parametrize("reproducible", [False, True])
@@ -92,7 +108,6 @@ def test_special_values(device, name, reproducible):
     """NaN stays NaN; at the infinities each has its limit; far out it is 0 or its argument."""
     x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 3e38, -3e38, 1e-40, 200, -200], "f4")
     x = np.concatenate([x, np.resize(x, POINTS - x.size)])
-    found, alone = on_device(name, x, "float32", "float32", reproducible)
     grows = name not in ("sigmoid", "tanh")
     top, bottom = (1, -1) if name == "tanh" else (1, 0)
     middle = 0.5 if name == "sigmoid" else 0
@@ -105,7 +120,7 @@ def test_special_values(device, name, reproducible):
         3e38 if grows else top,
         bottom,
     ]
-    for got in (found[3], alone[0]):
+    for got, _ in on_device(name, x, "float32", reproducible):
         assert np.array_equal(got[:7], np.array(want, "f4"), equal_nan=True), name
         assert abs(got[7] - middle) <= 1e-40 and got[8] == (200 if grows else top)
         assert got[9] == bottom

@@ -2,8 +2,7 @@
 Activations, for one number or for a vector of them, from operators alone: builtins are slow on
 some CPU runtimes, wrong on others' widest vectors, and differ in their last bits from device to
 device. Here every step is a sum, a product or a choice, so with contraction off the bits are the
-same everywhere. Each is within 2 units in the last place of its type, of an argument within a
-rounding or two of x; NaN stays NaN.
+same everywhere. Each is within 2 units in the last place of its type; NaN stays NaN.
 
     silu = x logistic(x);  gelu_tanh = x logistic(2u);  logistic(w) = 1 / (1 + exp(-w))
     gelu = x Q(-x),  Q(y) = exp(-y*y/2) F(t) / (y + 4),  t = (y - 4) / (y + 4) = 1 - 8 / (y + 4)
@@ -18,16 +17,24 @@ LIMITS = {
     # of float and double: where exp(-x) is 0, and from where x exp(-x) is; from where 1 + exp(-x)
     # is 1; from where gelu(-x) and gelu_tanh(-x) are 0; 1.5 * 2^p with p bits behind the point; an
     # exponent's place and its bias; the upper half's bits; a start for 1/d, and steps from it;
-    # two parts of log(2).
+    # two parts of log(2); 2 sqrt(2/pi) rounded, what that lacks, and 0.044715 times it: rounded, its
+    # upper half's bits, and the rest.
     "float": dict(
         exp="110", zero="108", one="30", gelu="15", gelu_tanh="12", round="12582912", shift=23, bias=127,
         mask="-4096", start="0x7ef311c3", steps=3,
         log2=("0.693145751953125", "0.0000014286068203094172"),
+        linear=("1.5957691669464111", "-0.0000000453406804211"),
+        cubic=("0.07135481387376785", "0.07135009765625", "0.00000471861635025"),
     ),
     "double": dict(
         exp="760", zero="755", one="60", gelu="39", gelu_tanh="22", round="6755399441055744", shift=52, bias=1023,
         mask="-134217728l", start="0x7fde623822fc16e6l", steps=5,
         log2=("0.69314718036912381649", "0.0000000001908214929270587816"),
+        linear=("1.5957691216057308", "-0.00000000000000009969308809110920314577"),
+        cubic=(
+            "0.07135481627260025", "0.07135481573641300201416015625",
+            "0.0000000005361872467821785960299",
+        ),
     ),
 }
 COEFFICIENTS = {
@@ -123,15 +130,33 @@ ${reciprocal(number, whole, as_number, as_whole, limits)}\
 % else:
 static inline ${number} ${title}(${number} x) {
 % if name == "sigmoid":
-    const ${number} factor = (${number})(${literal("1")}), w = x;
+    const ${number} factor = (${number})(${literal("1")}), w = x, w_low = (${number})(${literal("0")});
 ${logistic(number, whole, as_number, as_whole, limits, scalar, exact_division)}\
 % elif name == "silu":
     const ${number} factor = x < ${literal("-" + limits["exp"])} ? (${number})(${literal("-" + limits["exp"])}) : x;
-    const ${number} w = x;
+    const ${number} w = x, w_low = (${number})(${literal("0")});
 ${logistic(number, whole, as_number, as_whole, limits, scalar, exact_division)}\
 % elif name == "gelu_tanh":
     const ${number} factor = x < ${literal("-" + limits[name])} ? (${number})(${literal("-" + limits[name])}) : x;
-    const ${number} w = x * (x * x * ${literal("0.07135481627260024877633875")} + ${literal("1.595769121605730711759784")});
+    // w + w_low = near (linear + cubic near^2); what w lacks would be many units of exp(-w)
+    const ${number} near = factor > ${literal(limits[name])} ? (${number})(${literal(limits[name])}) : factor;
+<%
+    c1, c1_low = map(literal, limits["linear"])
+    c3, c3_high, c3_rest = map(literal, limits["cubic"])
+%>\
+    const ${number} high = ${as_number}(${as_whole}(near) & ${limits["mask"]}), low = near - high;
+    const ${number} s = near * near;
+    const ${number} s_low = ((high * high - s) + (high + high) * low) + low * low;
+    const ${number} s_high = ${as_number}(${as_whole}(s) & ${limits["mask"]}), s_part = s - s_high;
+    const ${number} cube = s * ${c3};
+    const ${number} cube_low = ((s_high * ${c3_high} - cube) + (s_high * ${c3_rest} + s_part * ${c3_high}))
+        + (s_part * ${c3_rest} + s_low * ${c3});
+    const ${number} slope = cube + ${c1}, other = slope - cube;
+    const ${number} slope_low = ((cube - (slope - other)) + (${c1} - other)) + (cube_low + ${c1_low});
+    const ${number} slope_high = ${as_number}(${as_whole}(slope) & ${limits["mask"]}), slope_part = slope - slope_high;
+    const ${number} w = near * slope;
+    const ${number} w_low = ((high * slope_high - w) + (high * slope_part + low * slope_high))
+        + (low * slope_part + near * slope_low);
 ${logistic(number, whole, as_number, as_whole, limits, scalar, exact_division)}\
 % else:
     // beyond, the value is 0 (of the sign of x) or x
@@ -172,8 +197,8 @@ ${reciprocal(number, whole, as_number, as_whole, limits)}\
 </%def>
 
 <%def name="logistic(number, whole, as_number, as_whole, limits, scalar, exact_division)">\
-    // factor / (1 + exp(-w)) = factor / (e + s) s, where exp(-w) = e / s and s is a power of 2, as
-    // two factors, for results below the least normal number
+    // factor / (1 + exp(-w - w_low)) = factor / d s, d = s + 1 + e, where the exponential is
+    // (1 + e) / s and s is a power of 2, as two factors, for results below the least normal number
     const ${number} least = w < ${literal("-" + limits["exp"])} ? (${number})(${literal("-" + limits["exp"])}) : w;
     const ${number} clamped = least > ${literal(limits["one"])} ? (${number})(${literal(limits["one"])}) : least;
     const ${number} rounded = clamped * ${literal("1.4426950408889634")} + ${literal(limits["round"])};
@@ -184,13 +209,16 @@ ${reciprocal(number, whole, as_number, as_whole, limits)}\
     // 0 where the result is, at once: work on subnormal numbers is slow
     const ${number} small_2 = clamped < ${literal("-" + limits["zero"])} ? (${number})(${literal("0")})
         : ${as_number}((power_bits - half_bits + ${limits["bias"]}) << ${limits["shift"]});
-    const ${number} r = power * ${literal(limits["log2"][1])} - (clamped - power * ${literal(limits["log2"][0])});
-    const ${number} e = ${literal("1")} + (r + r * r * ${polynomial("exp", scalar, "r")});
-    const ${number} d = e + small_1 * small_2;
+    const ${number} r = (power * ${literal(limits["log2"][1])} - w_low)
+        - (clamped - power * ${literal(limits["log2"][0])});
+    const ${number} small = small_1 * small_2, sum = small + ${literal("1")}, sum_1 = sum - small;
+    const ${number} sum_low = (small - (sum - sum_1)) + (${literal("1")} - sum_1);
+    const ${number} e = r + (r * r * ${polynomial("exp", scalar, "r")} + sum_low);
+    const ${number} d = sum + e;
 % if exact_division and not kind.reproducible:
     return factor / d * small_1 * small_2;
 % else:
-    const ${number} d_low = (${number})(${literal("0")});
+    const ${number} d_low = (sum - d) + e;
 ${reciprocal(number, whole, as_number, as_whole, limits)}\
     const ${number} quotient = factor * q;
     const ${number} right = w > ${literal(limits["one"])} ? factor : (quotient + quotient * q_low) * small_1 * small_2;
