@@ -13,9 +13,10 @@ from clmatmul.calls import prepare, recipe_of, repeat
 from clmatmul.choose import check_device
 from clmatmul.config import TileConfig
 from clmatmul.containers import carried, takes_containers
+from clmatmul.emulated_calls import EmulatedCall
 from clmatmul.errors import ArgumentError, DtypeError, ShapeError
 from clmatmul.explanation import explain_problem, plain_problem
-from clmatmul.fallbacks import multiply
+from clmatmul.fallbacks import multiply, prepare_any
 from clmatmul.kept_launches import KeptLaunches
 from clmatmul.operands import host_array, single_output, workspace_parts, workspace_size
 from clmatmul.precision import default_precision
@@ -109,20 +110,25 @@ class MatMul:
             raise TypeError(f"MatMul has no keyword {unknown[0]!r}; it has {sorted(allowed)}")
         forced = None if config is None else TileConfig.parse(config)
         self._request = Request(config=forced, **keywords)
-        prepared = prepare(
+        prepared = prepare_any(
             self._request, carried(a), carried(b), carried(c), single_output(carried(out))
         )
-        if prepared.route is None:
+        # the kernel that serves: an emulated product's is one of whole numbers
+        self._emulated = isinstance(prepared, EmulatedCall)
+        kernel = prepared.whole_numbers if self._emulated else prepared
+        if kernel.route is None:
             raise ShapeError("a product without elements needs no plan")
         self._problem = prepared.problem
-        self._route = prepared.route
-        self._device = prepared.device
+        self._kernel_problem = kernel.problem
+        self._route = kernel.route
+        self._device = kernel.device
         request = self._request
         self._forms = signature(carried(a)), signature(carried(b))
         simple = None not in self._forms and request.beta == 0 and request.order in ("K", "C")
         unusual = (request.queue, request.wait_for, request.axes)
         unusual_out = out is not None and not devices.is_device_array(carried(out))
         repeatable = simple and not unusual_out and all(x is None for x in unusual)
+        repeatable = repeatable and not self._emulated
         # A device's arrays may change their events: an epilogue of theirs goes the long way.
         repeatable = repeatable and (request.epilogue is None or isinstance(a, np.ndarray))
         fused = epilogue_arrays(request.epilogue)
@@ -154,20 +160,22 @@ class MatMul:
                 return result
         if queue is not None or wait_for is not None:
             request = replace(request, queue=queue or request.queue, wait_for=wait_for)
-        prepared = prepare(request, a, b, c, single_output(out))
+        prepare_like = EmulatedCall if self._emulated else prepare
+        prepared = prepare_like(request, a, b, c, single_output(out))
         if prepared.problem is None or not prepared.problem.same_layout(self._problem):
             raise ShapeError(
                 f"this plan was made for {self._problem}, and the operands are "
                 f"{prepared.problem}; make another MatMul for them, or call clmatmul.gemm"
             )
-        if workspace is None:
-            return prepared.run()
+        if workspace is None or self._emulated:
+            return prepared.run(workspace)
         return prepared.run(workspace_parts(self._device, self._route.executable.plan, workspace))
 
     @property
     def workspace_bytes(self):
-        """How large a buffer for `workspace` must be; 0 if the kernels need none."""
-        return workspace_size(self._device, self._route.executable.plan)
+        """How large a buffer for `workspace` must be; 0 if the kernels need none, or take none of
+        the caller's (emulated products)."""
+        return 0 if self._emulated else workspace_size(self._device, self._route.executable.plan)
 
     @property
     def choice(self):
@@ -188,13 +196,15 @@ class MatMul:
         return "\n".join(self._explanation().sources)
 
     def explain(self):
-        """Every value on the line for this product, as text."""
-        return str(self._explanation())
+        """Every value on the line for this product, as text; for an emulated one, on that of its
+        products of whole numbers."""
+        text = str(self._explanation())
+        return f"{self._problem} by whole numbers, such as\n{text}" if self._emulated else text
 
     def _explanation(self):
         return explain_problem(
-            self._device, self._problem, find_route, database_of(self._device.profile.key),
-            self._request.config,
+            self._device, self._kernel_problem, find_route,
+            database_of(self._device.profile.key), self._request.config,
         )  # fmt: skip
 
 

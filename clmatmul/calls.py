@@ -236,13 +236,13 @@ def prepare(request, a, b, c, out, as_scale=False):
         name: bound[name].view if name in bound else ArrayView.of(x, 0)
         for name, x in [*arrays.items(), *written.items()]
     }
-    views = _arranged(views, arrangement, as_scale)
+    views = arranged(views, arrangement, as_scale)
     problem = Problem.from_arrays(
         views["a"], views["b"], views["out"], c=views.get("c"),
         alpha=scalar_class(alpha),
         # scale: 0 times infinity is NaN there, so a zero is no reason to leave the array unread
         beta="general" if as_scale and beta == 0 else scalar_class(beta),
-        epilogue=_described(request.epilogue, views),
+        epilogue=described(request.epilogue, views),
         result=np.dtype(product).name,
         accumulate=least_accumulator(request, np.dtype(product)),
         conjugate_a=request.transpose_a == "C",
@@ -263,7 +263,7 @@ def prepare(request, a, b, c, out, as_scale=False):
     return prepared
 
 
-def _described(epilogue, views):
+def described(epilogue, views):
     """What Problem.from_arrays takes as its epilogue."""
     if epilogue is None:
         return None
@@ -311,7 +311,7 @@ def _memory(request, given, packed):
     return device, HostMemory(device)
 
 
-def _arranged(views, arrangement, as_scale):
+def arranged(views, arrangement, as_scale):
     """Each view as (batch…, rows, columns)."""
     arranged = dict(views)
     if as_scale:

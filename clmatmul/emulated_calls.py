@@ -1,16 +1,33 @@
 """Products in emulated float64 from arguments to result: operands to the host, products of whole
-numbers on the device, the result to where it belongs."""
+numbers on the device, what is fused behind them on the host, the result to where it belongs."""
+
+import math
+from functools import cached_property
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from clmatmul import device as devices
-from clmatmul import emulated, host_product
-from clmatmul.calls import as_scalar, prepare
-from clmatmul.element_types import product_type
-from clmatmul.errors import DtypeError, ShapeError, UnsupportedError
-from clmatmul.operands import common_queue
+from clmatmul import emulated
+from clmatmul.arrangement import arrange
+from clmatmul.calls import arranged, as_scalar, described, prepare
+from clmatmul.containers import carried
+from clmatmul.element_types import COMPUTE_TYPES, element_type, product_type
+from clmatmul.errors import ArgumentError, UnsupportedError
+from clmatmul.operands import common_queue, host_array
 from clmatmul.packed import Packed
-from clmatmul.request import Request
+from clmatmul.problem import ArrayView, Problem, scalar_class
+from clmatmul.reference import finish, round_to, wide_type
+from clmatmul.request import (
+    Request,
+    check_auxiliary,
+    check_output,
+    checked_scalar,
+    epilogue_arrays,
+    least_accumulator,
+    output_order,
+    product_dtypes,
+)
 from clmatmul.selection import resolve
 
 
@@ -22,44 +39,191 @@ def product_name(request, a, b):
     return product_type(a.dtype, b.dtype, request.dtype).name
 
 
-def multiply_emulated(request, a, b, c, out):
-    """The product from products of whole numbers on the device, exact but for the rounding of
-    float64 and then of the result; it waits for them."""
-    if request.epilogue is not None or request.axes is not None:
-        raise UnsupportedError(
-            "emulated float64 products take no epilogue and no axes; apply them to the result"
-        )
-    given = [x for x in (a, b, c, out) if devices.is_device_array(x)]
-    queue = common_queue(given, request.queue, request.device and resolve(request.device)) \
-        if given else request.queue  # fmt: skip
-    plain = {"device": None if given else request.device, "queue": queue, "precision": "highest",
-             "memory_limit": request.memory_limit}  # fmt: skip
+class EmulatedCall:
+    """A call with its arguments checked; `run` computes, waits, and returns the result.
 
-    def product_in(dtype):
-        request = Request(dtype=dtype, **plain)
-        return lambda x, y: prepare(request, x, y, None, None).run()
+    problem: the product as it was asked for. The errors are those of `calls.prepare`.
+    """
 
-    def on_host(x):
-        if x is None:
+    def __init__(self, request, a, b, c, out):
+        fused = epilogue_arrays(request.epilogue)
+        aux = None if request.epilogue is None else carried(request.epilogue.aux)
+        arrays = {"a": a, "b": b, **fused}
+        if request.beta != 0:
+            if c is None:
+                raise ArgumentError(f"beta={request.beta!r} needs c, the matrix that it multiplies")
+            arrays["c"] = c
+        given = [x for x in (*arrays.values(), out, aux) if devices.is_device_array(x)]
+        names = {"a": "the first operand", "b": "the second operand"}
+        for name, x in arrays.items():
+            if not devices.is_device_array(x):
+                arrays[name] = host_array(x, names.get(name, name))
+        asked = None if request.device is None else resolve(request.device)
+        self.queue = common_queue(given, request.queue, asked) if given else request.queue
+        if out is not None:
+            check_output(out, bool(given))
+        product, self.result = product_dtypes(request, arrays, out)
+        self.compute = COMPUTE_TYPES[element_type(product).compute]
+        self.scalars = {
+            x: checked_scalar(x, getattr(request, x), self.compute) for x in ("alpha", "beta")
+        }
+        self.arrangement = arrange(
+            tuple(arrays["a"].shape), tuple(arrays["b"].shape),
+            transpose_a=bool(request.transpose_a), transpose_b=bool(request.transpose_b),
+            axes=request.axes, out_shape=None if out is None else tuple(out.shape),
+        )  # fmt: skip
+        if aux is not None:
+            check_auxiliary(aux, bool(given), np.dtype(product), self.arrangement.shape)
+        self.request, self.arrays, self.out, self.aux = request, arrays, out, aux
+        self.on_device = bool(given)
+        self.order = output_order(request.order, arrays["a"], arrays["b"])
+        self.problem = self._describe(np.dtype(product))
+
+    def _describe(self, product):
+        request = self.request
+        written = {"out": np.empty(self.arrangement.shape, self.result, self.order)}
+        if self.aux is not None:
+            written["aux"] = self.aux
+        views = self._views({**self.arrays, **written})
+        return Problem.from_arrays(
+            views["a"], views["b"], views["out"], c=views.get("c"),
+            **{x: scalar_class(value) for x, value in self.scalars.items()},
+            epilogue=described(request.epilogue, views), result=product.name,
+            accumulate=least_accumulator(request, product),
+            conjugate_a=request.transpose_a == "C", conjugate_b=request.transpose_b == "C",
+            reproducible=bool(request.reproducible),
+        )  # fmt: skip
+
+    @cached_property
+    def whole_numbers(self):
+        """The PreparedCall of a product of whole numbers as large as this one: its kernel serves
+        for all of them."""
+        shape = self.arrangement
+        a = np.empty(shape.batch + (shape.m, shape.k), np.int32)
+        b = np.empty(shape.batch + (shape.k, shape.n), np.int32)
+        return prepare(self._request("int64"), a, b, None, None)
+
+    def run(self, workspace=None):
+        """UnsupportedError if a row's numbers lie too far apart, or for a workspace."""
+        if workspace is not None:
+            raise UnsupportedError(
+                "an emulated product has several launches and takes no workspace; leave it out"
+            )
+        if self.request.wait_for:
+            devices.wait(self.request.wait_for)
+        values = {name: _on_host(x, self.queue) for name, x in self.arrays.items()}
+        target = np.empty(self.arrangement.shape, self.result, self.order)
+        written = {"out": target}
+        if self.aux is not None:
+            written["aux"] = _on_host(self.aux, self.queue)
+        seen = self._seen({**values, **written})
+        value = self._value(seen)
+        if self.aux is not None:
+            before = self._finished(value, seen, before_activation=True)
+            seen["aux"][...] = round_to(before, seen["aux"].dtype.name)
+            if self.on_device:
+                _to_device(written["aux"], self.aux, self.queue)
+        seen["out"][...] = round_to(self._finished(value, seen), self.result.name)
+        return self._delivered(target)
+
+    def _value(self, seen):
+        """A @ B in float64 or complex128; None if alpha is 0, and nothing is read."""
+        if self.scalars["alpha"] == 0:
             return None
-        return devices.fetch(x) if devices.is_device_array(x) else np.asarray(x)
+        a, b = (
+            x.conj() if how == "C" else x
+            for x, how in ((seen["a"], self.request.transpose_a),
+                           (seen["b"], self.request.transpose_b))
+        )  # fmt: skip
+        return emulated.multiply(a, b, self._product_in("int64"), self._product_in("float32"))
 
-    def multiply_exactly(x, y):
-        return emulated.multiply(x, y, product_in("int64"), product_in("float32"))
+    def _finished(self, value, seen, before_activation=False):
+        """What is fused, in the host's widest floating type."""
+        epilogue = self.request.epilogue
+        plain = epilogue is None and self.scalars == {"alpha": 1, "beta": 0}
+        if plain and value is not None:
+            return value
+        fused = {x: y for x, y in seen.items() if x not in ("a", "b", "c", "out", "aux")}
+        for name, axis in (("row_scale", -1), ("col_scale", -2)):
+            if name in fused:
+                fused[name] = np.expand_dims(fused[name], axis)
+        if epilogue is not None:
+            fused["activation"] = epilogue.activation or "none"
+            fused["bounds"], fused["expression"] = epilogue.bounds, epilogue.expression
+        wide = wide_type("complex128" if self.compute.kind == "complex" else "float64")
+        value = None if value is None else value.astype(wide)
+        return finish(
+            value, seen["out"].shape, wide, **self.scalars, c=seen.get("c"), epilogue=fused,
+            before_activation=before_activation,
+        )  # fmt: skip
 
-    value = host_product.scaled_product(
-        request, on_host(a), on_host(b), on_host(c), multiply_exactly
-    )
-    dtype = np.dtype(product_name(request, a, b)) if out is None else out.dtype
-    if not np.can_cast(value.dtype, dtype, "same_kind"):
-        raise DtypeError(f"cannot cast the product from {value.dtype} to out's {dtype}")
-    if not given:
+    def _delivered(self, target):
+        arrangement, out = self.arrangement, self.out
+        if not self.on_device:
+            if out is None:
+                return as_scalar(target, arrangement.a_is_vector and arrangement.b_is_vector)
+            np.copyto(out, target, casting="same_kind")
+            return out
         if out is None:
-            return as_scalar(value.astype(dtype, copy=False), value.ndim == 0)
-        if out.shape != value.shape:
-            raise ShapeError(f"out has shape {out.shape}, and the product {value.shape}")
-        np.copyto(out, value, casting="same_kind")
+            out = devices.empty_array(self.queue, target.shape, self.result, self.order, None)
+        _to_device(target, out, self.queue)
         return out
-    target = devices.empty_array(queue, value.shape, dtype, "C", None) if out is None else out
-    target.set(np.ascontiguousarray(value, dtype), queue)
-    return target
+
+    def _product_in(self, dtype):
+        return lambda x, y: prepare(self._request(dtype), x, y, None, None).run()
+
+    def _request(self, dtype):
+        """A plain product of NumPy arrays on the device of this call."""
+        request = self.request
+        return Request(
+            dtype=dtype, precision="highest", queue=self.queue, memory_limit=request.memory_limit,
+            device=None if self.on_device else request.device,
+            config=request.config if dtype == "int64" else None,
+        )  # fmt: skip
+
+    def _views(self, arrays):
+        """How each array lies as (batch…, rows, columns)."""
+        views = {name: ArrayView.of(x, 0) for name, x in arrays.items()}
+        return arranged(views, self.arrangement, as_scale=False)
+
+    def _seen(self, arrays):
+        """NumPy arrays as (batch…, rows, columns), the memory being theirs."""
+        views = self._views(arrays)
+        return {
+            name: as_strided(x, views[name].shape, [y * x.itemsize for y in views[name].strides])
+            for name, x in arrays.items()
+        }
+
+
+def _on_host(x, queue):
+    """The values of an array as a NumPy array; for one of a device it waits."""
+    if not devices.is_device_array(x):
+        return x
+    host, first = _span_on_host(x, queue)
+    return as_strided(host[first:], x.shape, x.strides)
+
+
+def _to_device(values, array, queue):
+    """Write a NumPy array to a pyopencl array, whatever its strides; it waits."""
+    if not array.size:
+        return
+    host, first = _span_on_host(array, queue)
+    as_strided(host[first:], array.shape, array.strides)[...] = values
+    _span(array, queue)[0].set(host, queue)
+
+
+def _span_on_host(x, queue):
+    """(all elements between an array's first and last in memory, the place of its [0, 0, …])."""
+    if not math.prod(x.shape):
+        return np.empty(0, x.dtype), 0
+    span, first = _span(x, queue)
+    return devices.fetch(span), first
+
+
+def _span(x, queue):
+    ends = [(extent - 1) * stride for extent, stride in zip(x.shape, x.strides, strict=True)]
+    low, high = sum(min(0, y) for y in ends), sum(max(0, y) for y in ends)
+    size = x.dtype.itemsize
+    x = x if x.queue is not None else x.with_queue(queue)
+    count = (high - low) // size + 1
+    return devices.view_of(x, (count,), (size,), x.offset + low), -low // size

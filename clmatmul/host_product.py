@@ -33,21 +33,6 @@ def numpy_product(request, a, b, c, out):
     return out
 
 
-def scaled_product(request, a, b, c, multiply):
-    """alpha * op(a) @ op(b) + beta * c in float64 or complex128, where `multiply` multiplies
-    matrices; a and b are not read if alpha is 0, nor c if beta is."""
-    a, b = _turned(a, request.transpose_a), _turned(b, request.transpose_b)
-    arrangement = arrange(a.shape, b.shape)
-    x = a[None, :] if a.ndim == 1 else a
-    y = b[:, None] if b.ndim == 1 else b
-    if request.alpha == 0:
-        value = np.zeros(arrangement.shape)
-    else:
-        value = multiply(x, y).reshape(arrangement.shape)
-        value = value if request.alpha == 1 else request.alpha * value
-    return value if request.beta == 0 else value + request.beta * np.asarray(c)
-
-
 def _turned(x, how):
     x = np.swapaxes(x, -1, -2) if how and x.ndim > 1 else x
     return x.conj() if how == "C" else x

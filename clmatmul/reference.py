@@ -46,16 +46,34 @@ def evaluate(
     accumulator, of the product's dtype and of the output's. before_activation: what an auxiliary
     output gets. Integer and bool results come back in `out`'s dtype, others in the wide one.
     """
+    wide = wide_type(compute) or numpy_dtype(result)
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = batch + (a.shape[-2], b.shape[-1])
+    with np.errstate(all="ignore"):
+        read = alpha != 0 and a.shape[-1]
+        product = np.matmul(a.astype(wide), b.astype(wide)) if read else None
+    value = finish(
+        product, shape, wide, alpha=alpha, beta=beta, c=c, epilogue=epilogue,
+        before_activation=before_activation,
+    )  # fmt: skip
+    return value.astype(numpy_dtype(out)) if wide_type(compute) is None else value
+
+
+def finish(
+    product, shape, wide, *, alpha=1, beta=0, c=None, epilogue=None, before_activation=False
+):
+    """The formula but for A @ B, which is `product` (None for no term), in `wide` arithmetic.
+
+    shape: the result's, (…, m, n). The others: see `evaluate`.
+    """
     epilogue = dict(epilogue or {})
     activation = epilogue.pop("activation", "none")
     if before_activation:
         epilogue = {**epilogue, "expression": None, "residual": None}
         activation = "none"
-    wide = wide_type(compute) or numpy_dtype(result)
     with np.errstate(all="ignore"):
         terms = []
-        if alpha != 0 and a.shape[-1]:
-            product = np.matmul(a.astype(wide), b.astype(wide))
+        if product is not None:
             product = _times(product, alpha, wide)
             for scale in ("row_scale", "col_scale"):
                 if scale in epilogue:
@@ -65,8 +83,6 @@ def evaluate(
             terms.append(_times(c.astype(wide), beta, wide))
         if "bias" in epilogue:
             terms.append(epilogue["bias"].astype(wide))
-        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        shape = batch + (a.shape[-2], b.shape[-1])
         value = np.zeros(shape, wide)
         for i, term in enumerate(terms):
             # The first term is copied, not added to zero, which would turn -0 into 0.
@@ -76,8 +92,6 @@ def evaluate(
             value = value + epilogue["residual"].astype(wide)
         if epilogue.get("expression"):
             value = _apply_expression(value, epilogue, wide)
-        if wide_type(compute) is None:
-            return value.astype(numpy_dtype(out))
         return np.asarray(value)
 
 
@@ -111,12 +125,19 @@ def apply_activation(x, name, bounds=None):
     if name == "silu":
         value = x / (1 + np.exp(-x))
     elif name == "gelu_tanh":
-        u = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
-        value = x / (1 + np.exp(-2 * u))
+        twice_root = x.dtype.type("1.595769121605730711759784")  # 2 sqrt(2 / pi)
+        value = x / (1 + np.exp(-twice_root * (x + x.dtype.type("0.044715") * x * x * x)))
     elif name == "gelu":
-        erfc = np.frompyfunc(math.erfc, 1, 1)
-        value = 0.5 * x * erfc(-x.astype(np.float64) / math.sqrt(2)).astype(x.dtype)
+        value = 0.5 * x * _erfc(-x / np.sqrt(x.dtype.type(2)))
     return np.where(np.isneginf(x), np.full_like(x, -0.0), value)
+
+
+def _erfc(x):
+    """The complementary error function in x's own type: float64's, and from there a short way."""
+    near = x.astype(np.float64)
+    value = np.frompyfunc(math.erfc, 1, 1)(near).astype(x.dtype)
+    rest = np.where(np.isfinite(x), x - near, 0)
+    return value - 2 / math.sqrt(math.pi) * np.exp(-x * x) * rest
 
 
 def round_to(value, out):

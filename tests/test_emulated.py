@@ -9,7 +9,7 @@ import pyopencl.array as cl_array
 import pytest
 
 import clmatmul
-from clmatmul import emulated
+from clmatmul import emulated, reference
 from clmatmul.errors import UnsupportedError
 from clmatmul.selection import use_device
 
@@ -195,12 +195,120 @@ def test_only_float64_is_emulated(device, rng):
     assert got.dtype == np.float32 and np.array_equal(got, a @ a)
 
 
+def formula(a, b, epilogue, alpha=1, beta=0, c=0):
+    """float64's own arithmetic, but for the activation."""
+    value = alpha * (a @ b) + beta * c
+    if epilogue.row_scale is not None:
+        value = value * epilogue.row_scale[:, None] * epilogue.col_scale
+    return value + epilogue.bias
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"])
+def test_epilogues(without_float64, rng, activation):
+    a, b, c = rng.standard_normal((5, 30)), rng.standard_normal((30, 7)), spread(rng, (5, 7), 2)
+    epilogue = clmatmul.Epilogue(
+        bias=rng.standard_normal(7), activation=activation, residual=rng.standard_normal((5, 7)),
+        aux=np.empty((5, 7)),
+    )  # fmt: skip
+    got = clmatmul.gemm(a, b, c, alpha=0.3, beta=-1.5, epilogue=epilogue, precision="emulated")
+    before = formula(a, b, epilogue, 0.3, -1.5, c)
+    assert np.allclose(epilogue.aux, before, rtol=0, atol=1e-14)
+    want = reference.apply_activation(epilogue.aux, activation) + epilogue.residual
+    assert np.all(np.abs(got - want) <= 2.0**-51 * (np.abs(want) + 1))
+
+
+def test_scales_an_expression_and_another_dtype(without_float64, rng):
+    a, b = rng.standard_normal((2, 5, 30)), rng.standard_normal((30, 7))
+    epilogue = clmatmul.Epilogue(
+        bias=rng.standard_normal(7), row_scale=rng.standard_normal(5),
+        col_scale=rng.standard_normal(7), expression="col > row ? acc : acc * x - row",
+        extras={"x": rng.standard_normal((5, 1))}, dtype="float32",
+    )  # fmt: skip
+    got = clmatmul.matmul(a, b, epilogue=epilogue, fallback="emulate")
+    row, col = np.arange(5)[:, None], np.arange(7)
+    value = formula(a, b, epilogue)
+    want = np.where(col > row, value, value * epilogue.extras["x"] - row)
+    assert got.dtype == np.float32 and np.allclose(got, want, rtol=2.0**-23, atol=1e-13)
+
+
+def test_axes_order_and_turned_operands(without_float64, rng):
+    a, b = rng.standard_normal((4, 3, 6)), rng.standard_normal((6, 4, 5))
+    axes = [(1, 2), (0, 2), (-1, -2)]
+    got = clmatmul.matmul(a, b, axes=axes, precision="emulated")
+    want = np.matmul(a, b, axes=axes)
+    assert got.shape == want.shape and np.allclose(got, want, rtol=1e-13, atol=1e-13)
+    z = rng.standard_normal((6, 3)) + 1j * rng.standard_normal((6, 3))
+    got = clmatmul.gemm(z, b[:, 0], transpose_a="C", order="F", precision="emulated")
+    assert got.flags.f_contiguous and np.allclose(got, z.conj().T @ b[:, 0], atol=1e-13)
+
+
+@pytest.mark.parametrize("how", ["emulated", "fallback"])
+def test_prepared(without_float64, rng, how):
+    keywords = {"precision": "emulated"} if how == "emulated" else {"fallback": "emulate"}
+    a, b, bias = spread(rng, (9, 20), 9), spread(rng, (20, 8), 9), rng.standard_normal(8)
+    plan = clmatmul.MatMul(a, b, epilogue=clmatmul.Epilogue(bias=bias), **keywords)
+    out = np.empty((9, 8))
+    assert plan(a, b, out) is out
+    assert np.allclose(out, a @ b + bias, rtol=1e-13, atol=1e-13 * np.abs(out).max())
+    assert np.array_equal(plan(2 * a, b), 2 * plan(a, b) - bias) or bias.any()
+    assert plan.problem.out.dtype == "float64" and plan.workspace_bytes == 0
+    assert "whole numbers" in plan.explain() and "long" in plan.source
+    with pytest.raises(clmatmul.ShapeError):
+        plan(a, b[:, :3])
+
+
+def test_a_configuration_is_that_of_the_whole_numbers(device, rng):
+    a, b = spread(rng, (9, 20), 9), spread(rng, (20, 8), 9)
+    plan = clmatmul.MatMul(a, b, config="naive", precision="emulated")
+    assert plan.config.variant == "naive" and np.array_equal(plan(a, b), multiply(a, b))
+    a[0, 0] = np.inf
+    assert np.isinf(plan(a, b)[0]).all()
+
+
+def test_compensated_and_prepared(without_float64, rng):
+    a, b = (spread(rng, s, 10).astype("f4") for s in ((6, 400), (400, 5)))
+    plan = clmatmul.MatMul(a, b, precision="compensated")
+    assert np.array_equal(plan(a, b), clmatmul.matmul(a, b, precision="compensated"))
+
+
+def test_device_arrays_with_strides(without_float64, rng):
+    """Rows and columns left out, and turned; what lies between stays as it was."""
+    queue = cl.CommandQueue(without_float64.context)
+    wide = spread(rng, (9, 24), 4)
+    a, b = (
+        cl_array.to_device(queue, wide)[::2, 1::2],
+        cl_array.to_device(queue, wide[:, :12].copy()),
+    )
+    b = b.T[:, 2:8]
+    out = cl_array.zeros(queue, (10, 9), "f8")
+    aux = cl_array.zeros(queue, (5, 6), "f8")
+    gate = cl.UserEvent(without_float64.context)
+    gate.set_status(0)
+    epilogue = clmatmul.Epilogue(activation="relu", aux=aux)
+    got = clmatmul.matmul(
+        a, b, out[::2, 3:], epilogue=epilogue, precision="emulated", wait_for=[gate]
+    )
+    x, y = wide[::2, 1::2], wide[:, :12].T[:, 2:8]
+    assert np.array_equal(aux.get(), multiply(x, y)) and got.shape == (5, 6)
+    want = np.zeros((10, 9))
+    want[::2, 3:] = np.maximum(multiply(x, y), 0)
+    assert np.array_equal(out.get(), want)
+
+
 def test_refused(device):
     a = np.ones((3, 3))
-    epilogue = clmatmul.Epilogue(activation="relu")
-    with pytest.raises(UnsupportedError, match="no epilogue"):
-        clmatmul.matmul(a, a, precision="emulated", epilogue=epilogue)
+    with pytest.raises(clmatmul.ShapeError, match="bias"):
+        clmatmul.matmul(
+            a, a, precision="emulated", epilogue=clmatmul.Epilogue(bias=np.ones((2, 2)))
+        )
+    with pytest.raises(clmatmul.ArgumentError, match="needs c"):
+        clmatmul.gemm(a, a, beta=2, precision="emulated")
     with pytest.raises(clmatmul.ShapeError):
         clmatmul.matmul(a, a, precision="emulated", out=np.empty((2, 3)))
     with pytest.raises(clmatmul.ShapeError):
         clmatmul.matmul(a, np.ones((4, 3)), precision="emulated")
+    with pytest.raises(clmatmul.DtypeError, match="int"):
+        clmatmul.matmul(a, a, precision="emulated", out=np.empty((3, 3), int))
+    plan = clmatmul.MatMul(a, a, precision="emulated")
+    with pytest.raises(UnsupportedError, match="workspace"):
+        plan(a, a, workspace=cl.Buffer(device.context, cl.mem_flags.READ_WRITE, 64))
