@@ -118,7 +118,9 @@ def _tuned_now(device, problem, choices):
     """The choices after the first call of this size was tuned; the same if that failed."""
     key = device.profile.key
     journal = tuning_folder() / "journals" / f"{device_slug(key)}.first-calls.{os.getpid()}.jsonl"
-    if first_tuning.tune_first_use(device, problem, choices, journal, best_file(key)) is None:
+    winner, failed = first_tuning.tune_first_use(device, problem, choices, journal, best_file(key))
+    _failed.update({(key, config, problem.kind): why for config, why in failed.items()})
+    if winner is None:
         return choices
     _recorded.cache_clear()
     return choose(problem, device.profile, database_of(key))

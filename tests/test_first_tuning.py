@@ -1,20 +1,25 @@
 """CLMATMUL_TUNE: off, read, auto; and records that do not work any more."""
 
 import logging
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from extra_variants import kernel_folder, one_item, two_kernels
 
 import clmatmul
-from clmatmul import first_tuning, walk
+from clmatmul import first_tuning, templates, walk
+from clmatmul.choose import SAFE, Choice
 from clmatmul.config import TileConfig
 from clmatmul.database import TuningRecord, kinship, publish_best, read_records
 from clmatmul.errors import ArgumentError
 from clmatmul.variants import load_variant
 
 __all__ = ["kernel_folder", "two_kernels"]
+VARIANTS = Path(__file__).parent / "variants"
 A, B = np.ones((12, 10), np.float32), np.ones((10, 14), np.float32)
 
 
@@ -61,7 +66,7 @@ def test_auto_tunes_the_first_call_and_remembers(device, database, monkeypatch):
     assert winner.status == "ok" and "first call" in winner.note
     (journal,) = (database / "tuning" / "journals").glob("*.first-calls.*.jsonl")
     assert len(read_records(journal)) >= 3
-    monkeypatch.setattr(first_tuning, "try_config", lambda *a, **k: pytest.fail("tuned again"))
+    monkeypatch.setattr(first_tuning, "Lane", lambda *a, **k: pytest.fail("tuned again"))
     walk.forget()
     assert (choice().origin, choice().config) == ("tuned", winner.config)
     monkeypatch.delenv("CLMATMUL_TUNE")
@@ -80,13 +85,77 @@ def test_auto_keeps_its_time(device, database, monkeypatch):
     seen = []
     monkeypatch.setenv("CLMATMUL_TUNE", "auto")
     monkeypatch.setenv("CLMATMUL_TUNE_SECONDS", "0.001")
+    real = first_tuning._try
     monkeypatch.setattr(
-        first_tuning, "try_config",
-        lambda d, w, config, real=first_tuning.try_config, **k: seen.append(config)
-        or real(d, w, config, **k),
-    )  # fmt: skip
+        first_tuning, "_try", lambda lane, *rest: seen.append(rest[0]) or real(lane, *rest)
+    )
     choice()
     assert len(seen) == 1
+
+
+@pytest.fixture
+def faulty(monkeypatch, database):
+    """Each fault of tests/variants/faulty.cl.mako as a Choice."""
+    caches = (templates._folders, templates.variant_files, load_variant)
+    monkeypatch.setenv("CLMATMUL_KERNEL_PATH", str(VARIANTS))
+    for cache in caches:
+        cache.cache_clear()
+    yield lambda fault: Choice(TileConfig.of("faulty", fault=fault), "heuristic", "")
+    monkeypatch.undo()
+    for cache in caches:
+        cache.cache_clear()
+
+
+def tuned(device, database, choices):
+    """(winner, failed, records) of a first call with these choices."""
+    problem = clmatmul.MatMul(A, B).problem
+    safe = Choice(SAFE, "safe", "")
+    journal = database / "journal.jsonl"
+    found = first_tuning.tune_first_use(
+        device, problem, [*choices, safe], journal, database / "best.jsonl"
+    )
+    return *found, read_records(journal)
+
+
+def test_a_candidate_that_ends_its_process_does_not_end_the_program(device, database, faulty):
+    choices = [faulty("crash"), faulty("none"), faulty("wrong")]
+    winner, failed, records = tuned(device, database, choices)
+    assert winner.config == choices[1].config
+    assert [x.status for x in records[:-1]] == ["crash", "ok", "wrong_result"]
+    assert set(failed) == {choices[0].config, choices[2].config}
+    assert failed[choices[0].config].startswith("crash in the child process: the process ")
+
+
+@pytest.mark.parametrize("fault", ["hang", "build_hang"])
+def test_a_candidate_that_never_ends_costs_the_time_allowed_and_is_not_blamed(
+    device, database, faulty, monkeypatch, fault
+):
+    monkeypatch.setenv("CLMATMUL_TUNE_SECONDS", "1")
+    begin = time.monotonic()
+    winner, failed, records = tuned(device, database, [faulty("none"), faulty(fault)])
+    assert winner.config == faulty("none").config and "default" in winner.note
+    assert not failed and [x.status for x in records] == ["ok", "ok"]
+    assert time.monotonic() - begin < 30  # a start, one trial, a second, and two for the end
+
+
+def test_a_choice_that_ended_the_child_is_passed_over_by_the_program(
+    device, database, monkeypatch, caplog
+):
+    first = clmatmul.MatMul(A, B).choice.config
+    why = "crash in the child process: SIGSEGV"
+    monkeypatch.setattr(first_tuning, "tune_first_use", lambda *rest: (None, {first: why}))
+    monkeypatch.setenv("CLMATMUL_TUNE", "auto")
+    walk.forget()
+    assert (clmatmul.matmul(A, B) == 10).all()
+    assert choice().config != first
+    assert f"{first}: {why}" in clmatmul.MatMul(A, B).explain()
+
+
+def test_where_no_process_can_be_started_the_product_goes_on(device, database, monkeypatch, caplog):
+    monkeypatch.setenv("CLMATMUL_TUNE", "auto")
+    monkeypatch.setattr(sys, "executable", str(database / "gone"))
+    assert (clmatmul.matmul(A, B) == 10).all()
+    assert "could not be tuned: no process can be started here" in caplog.text
 
 
 @pytest.mark.parametrize(

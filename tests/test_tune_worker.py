@@ -8,10 +8,11 @@ import time
 import pytest
 from processes import environment
 
+from clmatmul import lanes
+from clmatmul.config import TileConfig
 from clmatmul.errors import ClmatmulError, DeviceError, NoDeviceError
 from clmatmul.explanation import plain_problem
-from clmatmul.tune import lanes, trials
-from clmatmul.tune.supervisor import LIMITS, Worker, WorkerFailure
+from clmatmul.supervisor import LIMITS, Worker, WorkerFailure
 from clmatmul.tune.trials import DeviceLost, Trials
 
 QUICK = {state: 1 for state in LIMITS}
@@ -197,7 +198,7 @@ def scripted(device, monkeypatch):
     return make
 
 
-CONFIG = trials.TileConfig.of("naive", work_group_size=1)
+CONFIG = TileConfig.of("naive", work_group_size=1)
 
 
 def dies(hung, state="launch"):

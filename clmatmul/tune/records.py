@@ -21,9 +21,9 @@ from clmatmul.database import (
 )
 from clmatmul.errors import ArgumentError, DatabaseError
 from clmatmul.explanation import plain_problem
+from clmatmul.lanes import Lane
 from clmatmul.problem_json import problem_to_dict
-from clmatmul.tune.lanes import Lane
-from clmatmul.tune.supervisor import LIMITS, WorkerFailure
+from clmatmul.supervisor import LIMITS, WorkerFailure
 from clmatmul.tune.t4 import from_t4, to_t4
 from clmatmul.variants import load_variant, variant_names
 

@@ -11,14 +11,12 @@ import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-from clmatmul.config import TileConfig
 from clmatmul.device_profile import DeviceProfile
 from clmatmul.errors import DeviceError
+from clmatmul.lanes import DeviceLost, Lane, failed_trial, trial_of
 from clmatmul.problem_json import problem_to_dict
 from clmatmul.space import program_of
-from clmatmul.trial import Trial
-from clmatmul.tune.lanes import DeviceLost, Lane
-from clmatmul.tune.supervisor import LIMITS, WorkerFailure
+from clmatmul.supervisor import LIMITS, WorkerFailure
 
 __all__ = ["DeviceLost", "Trials"]
 _SLOWEST_SECONDS = 30  # of a run, as long as nothing is known
@@ -119,8 +117,8 @@ class Trials:
         try:
             reply = lane.ask(request, "build", self._limits(_SLOWEST_SECONDS))
         except WorkerFailure as failure:
-            return _failed(config, failure)
-        return None if reply["status"] == "ok" else _trial(reply)
+            return failed_trial(config, failure)
+        return None if reply["status"] == "ok" else trial_of(reply)
 
     def try_config(self, config, best_ns=None, checked=False):
         """The Trial of a configuration. checked: a builder has found it right at small sizes."""
@@ -132,9 +130,9 @@ class Trials:
             "slowest_ns": slowest * 1e9, "checked": checked,
         }  # fmt: skip
         try:
-            return _trial(self._timer.ask(request, "build", self._limits(slowest)))
+            return trial_of(self._timer.ask(request, "build", self._limits(slowest)))
         except WorkerFailure as failure:
-            return _failed(config, failure)
+            return failed_trial(config, failure)
 
     def compare(self, configs, rounds, max_seconds):
         """Times in ns, or energies in µJ, of each configuration, run in turn.
@@ -176,17 +174,6 @@ class Trials:
             for lane in self._builders:  # one that was being replaced meanwhile
                 lane.kill()
         shutil.rmtree(self._programs, ignore_errors=True)
-
-
-def _trial(reply):
-    return Trial(**{**reply, "config": TileConfig.parse(reply["config"])})
-
-
-def _failed(config, failure):
-    status = "crash"
-    if failure.hung:
-        status = "build_timeout" if failure.state == "build" else "hang"
-    return Trial(config, status, note=str(failure))
 
 
 def _cores():

@@ -23,7 +23,7 @@ from clmatmul.problem_json import problem_from_dict
 from clmatmul.selection import resolve
 from clmatmul.trial import Trial, Workload, check_config, fault_in_proof, is_sane, try_config
 from clmatmul.tune.energy import energy_uj, find_meter
-from clmatmul.tune.messages import error_to_dict
+from clmatmul.worker_messages import error_to_dict
 
 _LEAST_ROUNDS = 6  # fewer cannot tell two apart with 95 % confidence
 

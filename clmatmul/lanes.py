@@ -5,10 +5,12 @@ The timing lane holds a problem's operands; builder lanes build and check ahead 
 
 import json
 
+from clmatmul.config import TileConfig
 from clmatmul.device_profile import DeviceProfile
 from clmatmul.errors import ClmatmulError, DeviceError
 from clmatmul.problem_json import problem_to_dict
-from clmatmul.tune.supervisor import LIMITS, Worker, WorkerFailure
+from clmatmul.supervisor import LIMITS, Worker, WorkerFailure
+from clmatmul.trial import Trial
 
 _REQUESTS_PER_WORKER = 200  # drivers leak
 
@@ -118,3 +120,16 @@ class Lane:
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.kill()
+
+
+def trial_of(reply):
+    """The Trial that a worker's reply to 'check' or 'try' says."""
+    return Trial(**{**reply, "config": TileConfig.parse(reply["config"])})
+
+
+def failed_trial(config, failure):
+    """The Trial of a configuration that ended the worker: a WorkerFailure."""
+    status = "crash"
+    if failure.hung:
+        status = "build_timeout" if failure.state == "build" else "hang"
+    return Trial(config, status, note=str(failure))

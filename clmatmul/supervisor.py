@@ -17,7 +17,8 @@ import threading
 import time
 from pathlib import Path
 
-from clmatmul.tune.messages import raise_error
+from clmatmul.errors import DeviceError
+from clmatmul.worker_messages import raise_error
 
 # Every state, and the seconds that it may last. open: import, find the device. prepare: make the
 # operands, and what must come out. Then what happens to a trial, in order; the tuner sets the
@@ -26,6 +27,7 @@ LIMITS = {"open": 60, "prepare": 120, "build": 30, "launch": 20, "verify": 60, "
           "meter": 30, "compare": 60, "prove": 60}  # fmt: skip
 _TERMINATE_SECONDS = 2
 _STDERR_TAIL = 2000
+_OURS = ("CLMATMUL_RECORD", "CLMATMUL_TUNE")  # of the application, not of its workers
 
 
 class WorkerFailure(Exception):
@@ -41,19 +43,23 @@ class Worker:
     """One worker process; `ask` sends a request and waits for the reply.
 
     arguments: of the Python interpreter that is started. programs: a folder for the programs
-    that workers build for each other, instead of the user's cache.
+    that workers build for each other, instead of the user's cache. DeviceError if no process can
+    be started.
     """
 
     def __init__(self, arguments=("-m", "clmatmul.tune.worker"), programs=None):
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115, lives as long as the process
-        self._process = subprocess.Popen(
-            [sys.executable, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            env=_environment(programs),
-            **_own_session(),
-        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                env=_environment(programs),
+                **_own_session(),
+            )
+        except OSError as error:
+            raise DeviceError(f"no process can be started here: {error}") from None
         self._said_before = 0
         self._lines = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
@@ -140,13 +146,12 @@ class Worker:
 
 def _environment(programs):
     """The worker imports the same clmatmul as this process, whatever lies in this folder."""
-    root = str(Path(__file__).resolve().parent.parent.parent)
+    root = str(Path(__file__).resolve().parent.parent)
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
     if programs is not None:
         own["CLMATMUL_CACHE_DIR"] = str(programs)
-    # A worker's products are none of the application's.
-    inherited = {k: v for k, v in os.environ.items() if k != "CLMATMUL_RECORD"}
+    inherited = {k: v for k, v in os.environ.items() if k not in _OURS}
     return {**inherited, **own}
 
 
