@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections import OrderedDict
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyopencl as cl
@@ -32,6 +32,20 @@ _let_others_run = getattr(os, "sched_yield", lambda: time.sleep(0))
 _lock = threading.Lock()
 _opened = {}
 _foreign = OrderedDict()
+
+
+_forks = 0  # that lie between this process and the one which imported this module
+Refusal = cl.Error  # what a `launcher` raises
+
+
+def _forked():
+    global _forks
+    _forks += 1
+
+
+# To ask for the process's number at each call would take longer than all else that is checked.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 class CompileFailure(Exception):
@@ -85,7 +99,7 @@ class Device:
     def __init__(self, cl_device, context=None):
         self.cl_device = cl_device
         self.context = context if context is not None else cl.Context([cl_device])
-        self.pid = os.getpid()
+        self._forks = _forks
         self._thread = threading.local()
         self._counters = OrderedDict()
 
@@ -149,7 +163,7 @@ class Device:
 
     def check_process(self):
         """OpenCL does not survive a fork: say so instead of hanging."""
-        if os.getpid() != self.pid:
+        if self._forks != _forks:
             raise DeviceError(FORKED)
 
     # -- buffers
@@ -370,15 +384,6 @@ class Device:
         except (cl.Error, TypeError) as error:
             raise LaunchFailure(str(error)) from None
 
-    def enqueue(self, queue, kernel, global_size, local_size, wait_for):
-        """Enqueue a kernel whose arguments are set; LaunchFailure."""
-        try:
-            return cl.enqueue_nd_range_kernel(
-                queue, kernel, global_size, local_size, wait_for=wait_for
-            )
-        except cl.Error as error:
-            raise LaunchFailure(str(error)) from None
-
     def set_arguments(self, kernel, arguments):
         """Set every argument of a kernel; LaunchFailure."""
         try:
@@ -428,6 +433,14 @@ def is_plain_device_array(x):
 def flush(queue):
     """Have the device begin what is enqueued."""
     queue.flush()
+
+
+def launcher(queue, kernel, global_size, local_size):
+    """A function that enqueues a kernel whose arguments are set; its event.
+
+    It takes a list of events to wait for, or nothing. Refusal.
+    """
+    return partial(cl.enqueue_nd_range_kernel, queue, kernel, global_size, local_size, None)
 
 
 def is_in_order(queue):

@@ -26,7 +26,12 @@ class KeptLaunches:
     def again(self, a, b, out):
         """Launch the product of these arrays if it is kept; True if so."""
         kept = self._kept.get((id(a), id(b), id(out)))
-        return kept is not None and kept.launch(a, b, out)
+        if kept is None:
+            return False
+        try:
+            return kept.launch(a, b, out)
+        except devices.Refusal:
+            return False  # the long way says why
 
     def remember(self, a, b, out):
         """Told of a product that was launched the long way; kept when it comes a second time."""
@@ -51,8 +56,7 @@ class _Kept:
     """Kernel objects with their arguments set, and what must be as it was for them to serve.
 
     Every tenth of a microsecond of `launch` is a hundredth of a small product, so it is written
-    out for three arrays and compares attributes by identity: whoever assigns another shape, even
-    an equal one, is served the long way.
+    out for three arrays. Tuples of the same objects are equal before anyone looks into them.
     """
 
     def __init__(self, recipe, a, b, out, forget):
@@ -61,7 +65,7 @@ class _Kept:
         self._in_order = devices.is_in_order(a.queue)
         self._references = tuple(weakref.ref(x, forget) for x in (a, b, out))
         self._a, self._b, self._out = (
-            (x.base_data, x.shape, x.strides, x.offset) for x in (a, b, out)
+            (x.queue, x.base_data, x.shape, x.strides, x.offset) for x in (a, b, out)
         )
         first, second = (b, a) if recipe.swapped else (a, b)
         operands = {
@@ -72,45 +76,36 @@ class _Kept:
         allocate = self._device.allocate if out.allocator is None else out.allocator
         # Calls with one output follow each other, so they can share what lies between launches.
         self._workspace = {x.name: allocate(x.bytes) for x in plan.workspace}
-        self._launches = recipe.executable.bound(operands, recipe.scalars, self._workspace)
+        bound = recipe.executable.bound(operands, recipe.scalars, self._workspace)
+        self._launches = [devices.launcher(a.queue, *x) for x in bound]
         self._last = None  # the event of the last launch
 
     def launch(self, a, b, out):
         """Launch if the arrays still have their memory, layout and queue; True if so."""
-        queue = self._queue
-        if a.queue is not queue or b.queue is not queue or out.queue is not queue:
+        if (
+            (a.queue, a.base_data, a.shape, a.strides, a.offset) != self._a
+            or (b.queue, b.base_data, b.shape, b.strides, b.offset) != self._b
+            or (out.queue, out.base_data, out.shape, out.strides, out.offset) != self._out
+        ):
             return False
-        buffer, shape, strides, offset = self._a
-        if a.base_data is not buffer or a.shape is not shape or a.strides is not strides:
-            return False
-        if a.offset != offset:
-            return False
-        buffer, shape, strides, offset = self._b
-        if b.base_data is not buffer or b.shape is not shape or b.strides is not strides:
-            return False
-        if b.offset != offset:
-            return False
-        buffer, shape, strides, offset = self._out
-        if out.base_data is not buffer or out.shape is not shape or out.strides is not strides:
-            return False
-        if out.offset != offset:
-            return False
-        device = self._device
-        device.check_process()
+        self._device.check_process()
         of_a, of_b, of_out, last = a.events, b.events, out.events, self._last
         with events_lock:
-            # An in-order queue waits for what was enqueued before, without being told.
-            waited = None
-            if not (
+            if (
                 self._in_order
                 and len(of_a) == len(of_b) == len(of_out) == 1
                 and of_a[0] is last and of_b[0] is last and of_out[0] is last
             ):  # fmt: skip
+                # An in-order queue waits for what was enqueued before, without being told.
+                for launch in self._launches:
+                    event = launch()
+                of_a[0] = of_b[0] = of_out[0] = event
+            else:
                 waited = _different((of_a, of_b, of_out))
-            for kernel, global_size, local_size in self._launches:
-                event = device.enqueue(queue, kernel, global_size, local_size, waited)
-                waited = [event]
-            of_a[:] = of_b[:] = of_out[:] = waited
+                for launch in self._launches:
+                    event = launch(waited)
+                    waited = [event]
+                of_a[:] = of_b[:] = of_out[:] = waited
             self._last = event
         return True
 

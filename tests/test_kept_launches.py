@@ -1,5 +1,6 @@
 """A prepared product of the same pyopencl arrays is one launch; anything else is described anew."""
 
+import contextlib
 import gc
 import weakref
 
@@ -11,6 +12,7 @@ from conftest import in_threads
 
 from clmatmul import MatMul
 from clmatmul import device as devices
+from clmatmul.errors import ClmatmulError
 from clmatmul.kept_launches import KeptLaunches
 
 
@@ -31,22 +33,39 @@ def right(a, b, out):
     return np.allclose(out.get(), expected, rtol=1e-4, atol=1e-4)
 
 
-def launches_of(monkeypatch):
-    """Counts of kept launches and of launches with arguments to set."""
-    counts = {"kept": 0, "described": 0}
-    enqueue, launch = devices.Device.enqueue, devices.Device.launch
+class Launches:
+    """Counts of kept launches and of launches with arguments to set; refuse: fail the kept ones."""
 
-    def counted_enqueue(self, *arguments):
-        counts["kept"] += 1
-        return enqueue(self, *arguments)
+    def __init__(self, monkeypatch):
+        self.refuse = False
+        self.forget()
+        real_launcher, real_launch = devices.launcher, devices.Device.launch
 
-    def counted_launch(self, *arguments):
-        counts["described"] += 1
-        return launch(self, *arguments)
+        def launcher(*arguments):
+            launch = real_launcher(*arguments)
 
-    monkeypatch.setattr(devices.Device, "enqueue", counted_enqueue)
-    monkeypatch.setattr(devices.Device, "launch", counted_launch)
-    return counts
+            def counted(*waited):
+                self.kept += 1
+                if self.refuse:
+                    raise cl.LogicError("enqueue", cl.status_code.OUT_OF_RESOURCES, "made up")
+                return launch(*waited)
+
+            return counted
+
+        def described(device, *arguments):
+            self.described += 1
+            return real_launch(device, *arguments)
+
+        monkeypatch.setattr(devices, "launcher", launcher)
+        monkeypatch.setattr(devices.Device, "launch", described)
+
+    def forget(self):
+        self.kept = self.described = 0
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    return Launches(monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -56,41 +75,67 @@ def launches_of(monkeypatch):
         "register_blocked(splits=4, tile_k=8, slices=2, unroll=4)",  # two launches, a workspace
     ],
 )
-def test_the_third_call_only_launches(queue, rng, monkeypatch, config):
+def test_the_third_call_only_launches(queue, rng, launches, config):
     plan, a, b, out = prepared(queue, rng, config=config)
     for _ in range(2):
         assert plan(a, b, out) is out
-    counts = launches_of(monkeypatch)
+    launches.forget()
     for i in range(3):
         a.set(np.full(a.shape, i + 1, np.float32))
         out.fill(0)
         assert plan(a, b, out) is out
         assert right(a, b, out)
     each = 1 if config is None else 2
-    assert counts == {"kept": 3 * each, "described": 0}
+    assert (launches.kept, launches.described) == (3 * each, 0)
 
 
-def test_other_arrays_are_described(queue, rng, monkeypatch):
+def test_other_arrays_are_described(queue, rng, launches):
     plan, a, b, out = prepared(queue, rng)
     for _ in range(3):
         plan(a, b, out)
-    counts = launches_of(monkeypatch)
+    launches.forget()
     other = cl_array.to_device(queue, rng.standard_normal(a.shape).astype(np.float32))
     plan(other, b, out)
-    assert right(other, b, out) and counts["kept"] == 0
+    assert right(other, b, out) and launches.kept == 0
     plan(a, b, out)
-    assert right(a, b, out) and counts["kept"] == 1
+    assert right(a, b, out) and launches.kept == 1
 
 
-def test_an_array_with_new_memory_is_described(queue, rng, monkeypatch):
+def test_an_array_with_new_memory_is_described(queue, rng, launches):
     plan, a, b, out = prepared(queue, rng)
     for _ in range(3):
         plan(a, b, out)
-    counts = launches_of(monkeypatch)
+    launches.forget()
     fresh = cl_array.to_device(queue, rng.standard_normal(a.shape).astype(np.float32))
     a.base_data = fresh.base_data
     plan(a, b, out)
-    assert right(fresh, b, out) and counts["kept"] == 0
+    assert right(fresh, b, out) and launches.kept == 0
+
+
+def test_a_refused_launch_is_described(queue, rng, launches):
+    plan, a, b, out = prepared(queue, rng)
+    for _ in range(3):
+        plan(a, b, out)
+    launches.forget()
+    launches.refuse = True
+    out.fill(0)
+    assert plan(a, b, out) is out and right(a, b, out)
+    assert (launches.kept, launches.described) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["shape", "strides", "offset", "queue", "base_data"])
+def test_an_array_that_changed_is_described(queue, rng, launches, name):
+    """Not launched as it was; what then serves it, or refuses it, is the long way's affair."""
+    plan, a, b, out = prepared(queue, rng, m=40, k=40)
+    for _ in range(3):
+        plan(a, b, out)
+    launches.forget()
+    other = cl.CommandQueue(queue.context, queue.device)
+    changed = dict(shape=(20, 40), strides=(4, 160), offset=4, queue=other, base_data=b.base_data)
+    setattr(a, name, changed[name])
+    with contextlib.suppress(ClmatmulError):
+        plan(a, b, out)
+    assert launches.kept == 0
 
 
 def test_events_are_waited_for_and_handed_on(queue, rng):
