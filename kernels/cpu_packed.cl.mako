@@ -36,11 +36,18 @@ CONSTRAINTS = (
     "vector_registers <= register_file",
     "micro_m * micro_n * planes >= 8",
 )
+# Panels of B that an item packs together: it reads whole runs of a row of B.
+PANELS_AT_ONCE = 4
 WORKSPACE_TYPES = {"packed_a": "scalar_t", "packed_b": "scalar_t", "partial": "vec_t"}
 
 
 def derive(config, kind, profile):
-    return dict(derive_micro(config, kind, profile), local_bytes=0)
+    return dict(
+        derive_micro(config, kind, profile),
+        panels_at_once=PANELS_AT_ONCE,
+        b_storage=STORAGE.get(kind.b.dtype),
+        local_bytes=0,
+    )
 
 
 def blocking(config, derived, problem, profile):
@@ -88,7 +95,7 @@ def launches(config, derived, problem, profile):
     common = ("sizes", "batch", "panels_m", "panels_n", "k_blocks", "block")
     values = dict(b, copies_a=copies_a, copies_b=copies_b)
     items_a = copies_a * b["panels_m"] * b["k_blocks"]
-    items_b = copies_b * b["panels_n"] * b["k_blocks"]
+    items_b = copies_b * ceil_div(b["panels_n"], PANELS_AT_ONCE) * b["k_blocks"]
     return [
         dict(
             entry="pack", global_size=(items_a + items_b,), local_size=(1,),
@@ -193,19 +200,44 @@ ${put_a("target + i * %d + r * %d" % (a_step, planes))}\
         }
     }
     } else {
-    // copy of the batch, block of k, panel of B
+    // copy of the batch, block of k, neighbouring panels of B
+    const index_t groups_n = (panels_n + ${panels_at_once - 1}) / ${panels_at_once};
     const index_t item = global_item - items_a;
-    const index_t panel = item % panels_n, rest = item / panels_n;
+    const index_t group = item % groups_n, rest = item / groups_n;
     const index_t block_index = rest % k_blocks, batch = rest / k_blocks;
 ${index.bases("batch")}
-    const index_t first_col = panel * ${micro_n}, first = block_index * block;
+    const index_t first = block_index * block;
     const index_t terms = first + block <= k ? block : k - first;
-    const index_t cols = n - first_col < ${micro_n} ? n - first_col : ${micro_n};
-    __global scalar_t *target = packed_b
-        + ((size_t)(batch * k_blocks + block_index) * panels_n + panel) * block * ${b_step};
+    const index_t begin_n = group * ${panels_at_once};
+    const index_t end_n = begin_n + ${panels_at_once} < panels_n ? begin_n + ${panels_at_once} : panels_n;
+    __global scalar_t *packed = packed_b + (size_t)(batch * k_blocks + block_index) * panels_n * block * ${b_step};
 
     // load, convert, store
+% if b_is_plain:
+    if ((begin_n + ${panels_at_once}) * ${micro_n} <= n) {
+        // whole runs of B's rows, each to several panels
+        __global scalar_t *target = packed + (size_t)begin_n * block * ${b_step};
+        const size_t panel = block * ${b_step};
+        const index_t first_col = begin_n * ${micro_n};
+        for (index_t i = 0; i < terms; i++) {
+            const index_t term = first + i;
+            __global const ${b_storage} *row = b + ${index.at("b", "term", "first_col")};
+% for q in range(panels_at_once):
+% for j in range(vectors):
+            *(__global vec_t *)(target + ${q} * panel + i * ${b_step} + ${j * vector_width}) =
+                *(__global const vec_u *)(row + ${q * micro_n + j * vector_width});
+% endfor
+% endfor
+        }
+        return;
+    }
+% endif
+    for (index_t pn = begin_n; pn < end_n; pn++) {
+        const index_t first_col = pn * ${micro_n};
+        const index_t cols = n - first_col < ${micro_n} ? n - first_col : ${micro_n};
+        __global scalar_t *target = packed + (size_t)pn * block * ${b_step};
 ${micro.copy_panel("__global", "first", "terms")}\
+    }
     }
 % else:
     // where am I: batch, macro-tile; its panels are a fair share of all
