@@ -9,8 +9,9 @@ in a process of its own, with `reproducible=True`, and a digest of each result i
     tools/same_bits --keep FOLDER              # goes on where an earlier run was ended
 
 The products are of every size class (one element, vectors, small, medium, long sums, batches,
-larger), of every floating dtype and layout, with and without an epilogue, and some with NaN,
-infinities and subnormal numbers. float64 is left out where a device has none.
+large), of every floating dtype and layout, with and without an epilogue, and some with NaN,
+infinities and subnormal numbers. Those from the 201st on are larger than a simulator can do.
+float64 is left out where a device has none.
 """
 
 import argparse
@@ -31,6 +32,8 @@ CLASSES = {
     "element": (1, 1, 40), "row": (1, 60, 50), "column": (60, 1, 50), "small": (12, 12, 12),
     "medium": (60, 70, 50), "long": (5, 6, 900), "batch": (9, 10, 11), "large": (130, 120, 90),
 }  # fmt: skip
+ROUND = 200  # problems of these, then
+BEYOND = {"largest": (520, 600, 700), "longest": (40, 50, 9000)}
 DTYPES = ("float32", "float32", "float16", "complex64", "float64")
 EPILOGUES = ("none", "none", "scaled", "relu", "gelu_tanh", "gelu", "silu", "sigmoid", "tanh",
              "expression")  # fmt: skip
@@ -40,8 +43,9 @@ def problems(count, seed=SEED):
     """(name, function that computes the product) of `count` random products."""
     for i in range(count):
         rng = np.random.default_rng((seed, i))
-        kind = list(CLASSES)[i % len(CLASSES)]
-        dtype = DTYPES[i // len(CLASSES) % len(DTYPES)]
+        classes = list(CLASSES if i < ROUND else BEYOND)
+        kind = classes[i % len(classes)]
+        dtype = DTYPES[i // len(classes) % len(DTYPES)]
         yield f"{i}:{kind}:{dtype}", dtype, make(rng, kind, dtype)
 
 
@@ -49,9 +53,10 @@ def make(rng, kind, dtype):
     """A function that computes one random product."""
     import clmatmul
 
-    m, n, k = (int(rng.integers(1, most + 1)) for most in CLASSES[kind])
-    if kind == "large":
-        m, n, k = CLASSES[kind]
+    limits = (CLASSES | BEYOND)[kind]
+    m, n, k = (int(rng.integers(1, most + 1)) for most in limits)
+    if kind == "large" or kind in BEYOND:
+        m, n, k = limits
     batch = (3,) if kind == "batch" else ()
     layout = rng.integers(4)
     a = values(rng, batch + (m, k), dtype)
