@@ -1,7 +1,9 @@
 """tools/mutate: the faults that it makes are those that people make, and none is overlooked."""
 
 import json
+import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,10 @@ import pytest
 TOOLS = Path(__file__).resolve().parent.parent / "tools"
 sys.path.insert(0, str(TOOLS))
 
+import mutate_children  # noqa: E402
 import mutate_run  # noqa: E402
 from mutants import mutants  # noqa: E402
+from mutate_children import result, results  # noqa: E402
 from mutate_run import Reason, merged, survivors, table  # noqa: E402
 
 KERNEL = """\
@@ -84,15 +88,43 @@ def test_unrolled_lines_are_changed_at_both_ends():
     assert {x.number for x in mutants(KERNEL) if "c0_" in x.before} == {11, 13}
 
 
-def fate(key, how, variant="tiled", operator="number", before="a + 1", **more):
+def test_results_of_a_child_that_crashes_or_does_not_end(monkeypatch):
+    """What it said before counts, and to wait a little is no fault."""
+
+    def crashing():
+        yield [os.getpid(), "said"]
+        os._exit(3)
+
+    def looping():
+        yield ["first", ""]
+        while True:
+            pass
+
+    def waiting():
+        time.sleep(1.2)
+        yield ["late", ""]
+        time.sleep(600)
+
+    said, crash = results(crashing, 1)
+    assert said[0] != os.getpid() and crash == ["crash", "the process ended with status 3"]
+    assert [x[0] for x in results(looping, 0.2)] == ["first", "hang"]
+    monkeypatch.setattr(mutate_children, "_MOST_IDLE", 4)
+    late, crash = results(waiting, 0.5)
+    assert late == ["late", ""] and crash == ["crash", "the process waits for what never comes"]
+    assert result(lambda: 7, 1) == 7
+
+
+def fate(key, how, variant="tiled", operator="number", before="a + 1", step="quick", **more):
     return dict(variant=variant, entry="tiled", key=key, how=how, operator=operator,
-                before=before, after="", **more)  # fmt: skip
+                before=before, after="", step=step, **more)  # fmt: skip
 
 
-def test_what_the_simulator_sees_counts():
-    fates = [fate("x", "survived"), fate("x", "simulator", device="oclgrind"), fate("y", "wrong")]
-    assert {x["how"] for x in merged(fates).values()} == {"simulator", "wrong"}
+def test_what_later_steps_see_counts():
+    fates = [fate("x", "survived"), fate("x", "simulator", step="simulate"), fate("y", "wrong"),
+             fate("z", "survived"), fate("z", "same", step="compile")]  # fmt: skip
+    assert {x["how"] for x in merged(fates).values()} == {"simulator", "wrong", "same"}
     assert survivors(merged(fates).values(), ()) == []
+    assert table(merged(fates).values(), ())[1] == ["tiled", "3", "1", "0", "0", "1", "1", "0", "0"]
 
 
 def test_survivors_need_a_reason():
@@ -100,7 +132,7 @@ def test_survivors_need_a_reason():
     because = Reason("for a test", operator="number", variant="tiled", before=r"a \+")
     assert [x["key"] for x in survivors(fates, (because,))] == ["y"]
     assert survivors(fates, (Reason("other kernel", variant="naive"),)) == fates[:2]
-    assert table(fates, (because,))[1] == ["tiled", "2", "0", "0", "0", "0", "1", "1"]
+    assert table(fates, (because,))[1] == ["tiled", "2", "0", "0", "0", "0", "0", "1", "1"]
 
 
 def test_every_reason_is_one():

@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from conformance_run import commit, progress, today
 TOOLS = Path(__file__).resolve().parent
 JUSTIFIED = TOOLS / "mutants_justified.json"
 KILLED = ("wrong", "crash", "hang", "simulator")
+STEPS = ("quick", "simulate", "compile")
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def name_of(fate):
 
 
 def merged(fates):
-    """(variant, entry, key) → fate; a later one, of the simulator, stands for an earlier one."""
+    """(variant, entry, key) → fate; that of a later step stands for an earlier survival."""
     found = {}
     for fate in fates:
         held = found.get(name_of(fate))
@@ -70,11 +73,11 @@ def survivors(fates, justified):
 def table(fates, justified):
     """Rows of texts: how many mutants of each variant came to which end."""
     alive = Counter(x["variant"] for x in survivors(fates, justified))
-    rows = [["variant", "mutants", *KILLED, "justified", "SURVIVED"]]
+    rows = [["variant", "mutants", *KILLED, "same code", "justified", "SURVIVED"]]
     for variant in sorted({x["variant"] for x in fates}):
         of_it = Counter(x["how"] for x in fates if x["variant"] == variant)
         total = sum(of_it.values()) - of_it["build"]
-        ends = [of_it[how] for how in KILLED]
+        ends = [of_it[how] for how in (*KILLED, "same")]
         ends += [of_it["survived"] - alive[variant], alive[variant]]
         rows.append([variant, *(str(x) for x in (total, *ends))])
     return rows
@@ -85,21 +88,35 @@ def markdown(fates, justified):
     return "\n\n".join([
         f"Date: {today()}, at commit {commit()}. One fault at a time in the rendered text of each "
         "kernel; `wrong`, `crash` and `hang` are how the test cases saw it on PoCL, `simulator` "
-        "what only Oclgrind saw; those justified change nothing that could be seen "
-        "(`tools/mutants_justified.json` says why). Mutants that do not build are not counted.",
+        "what only Oclgrind saw; the optimised `same code` is that of the kernel as it was; those "
+        "justified change nothing that could be seen (`tools/mutants_justified.json` says why). "
+        "Mutants that do not build are not counted.",
         markdown_table(table(fates, justified)),
     ])  # fmt: skip
 
 
+def run_workers(environment, arguments, listed, record, jobs):
+    """Run mutate_worker, so many at a time; `record` is told each fate. The worst exit status."""
+    lock = threading.Lock()
+
+    def locked(fate):
+        with lock:
+            record(fate)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        shares = [["--share", str(i), str(jobs), *arguments] for i in range(jobs)]
+        return max(pool.map(lambda share: run_worker(environment, share, listed, locked), shares))
+
+
 def run_worker(environment, arguments, listed, record):
-    """Run mutate_worker; `record` is told each fate. Its exit status."""
+    """Run one mutate_worker; its exit status."""
     process = subprocess.Popen(
         [sys.executable, str(TOOLS / "mutate_worker.py"), *arguments], env=environment,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    process.stdin.write(json.dumps(listed))
-    process.stdin.close()
     try:
+        process.stdin.write(json.dumps(listed))
+        process.stdin.close()
         for line in process.stdout:
             record(json.loads(line))
         return process.wait()
@@ -114,7 +131,8 @@ def parser():
         prog="tools/mutate",
         description="Put one fault at a time into the text of each kernel, and see whether the "
         "test cases notice: on the device that CLMATMUL_DEVICE means, and what survives there "
-        "once more on Oclgrind, which sees races and reads outside of buffers.",
+        "once more on Oclgrind, which sees races and reads outside of buffers. What survives both "
+        "is compiled as users' kernels are: the same machine code is no fault.",
         epilog="Exit status: 0 if every mutant is killed or justified; 1 if one survived; 2 for a "
         "wrong command line or a kernel that fails as it is.",
     )
@@ -124,6 +142,7 @@ def parser():
         help="keep what was done: the same command goes on where it was cut short")  # fmt: skip
     add("--runtimes", type=Path, metavar="DIR", default=runtimes.default_folder(),
         help="folder of the runtimes, for Oclgrind (default: %(default)s)")  # fmt: skip
+    add("--jobs", type=int, metavar="N", default=1, help="processes at a time (default: 1)")
     add("--report", action="store_true", help="run nothing: only say what the journal has")
     add("--markdown", action="store_true", help="print the table as Markdown")
     return result
@@ -142,13 +161,8 @@ def main(arguments=None):
             file.write(json.dumps(fate) + "\n")
 
     justified = reasons()
-    if not options.report:
-        environment = dict(os.environ)
-        more = ["--variants", *options.variants] if options.variants else []
-        known = [name_of(x) for x in fates]
-        if run_worker(environment, ["--but", *more], known, record):
-            return 2
-        simulate(options, more, fates, justified, record)
+    if not options.report and run_steps(options, fates, justified, record):
+        return 2
     found = list(merged(fates).values())
     if options.variants:
         found = [x for x in found if x["variant"] in options.variants]
@@ -162,24 +176,33 @@ def main(arguments=None):
     return 1 if alive else 0
 
 
-def simulate(options, more, fates, justified, record):
-    """Run what survived, and was not run so before, on Oclgrind."""
-    simulated = {name_of(x) for x in fates if x.get("device") == "oclgrind"}
-    alive = survivors(merged(fates).values(), justified)
-    names = [name_of(x) for x in alive if name_of(x) not in simulated]
-    if not names:
-        return
-    with tempfile.TemporaryDirectory(prefix="clmatmul-mutate-") as scratch:
-        folder = options.runtimes.absolute()
-        try:
-            runtime = runtimes.load("oclgrind", folder)
-            runtime = runtimes.probe(runtime, folder, os.environ, scratch)
-        except runtimes.UnavailableError as error:
-            progress(
-                f"Oclgrind is not available ({error}): {len(names)} mutants were not run on it"
-            )
-            return
-        environment = runtimes.environment_of(runtime, folder, os.environ, scratch)
-        progress(f"{len(names)} survivors are run on Oclgrind")
-        run_worker(environment, ["--only", *more], names,
-                   lambda fate: record({**fate, "device": "oclgrind"}))  # fmt: skip
+def run_steps(options, fates, justified, record):
+    """Do what the journal's fates do not have yet; the worst exit status of a worker."""
+    more = ["--variants", *options.variants] if options.variants else []
+    worst = 0
+    for step in STEPS:
+        done = [name_of(x) for x in fates if x["step"] == step]
+        arguments, names = ["--but", "--step", step, *more], done
+        if step != "quick":
+            alive = {name_of(x) for x in survivors(merged(fates).values(), justified)}
+            names = sorted(alive.difference(done))
+            arguments[0] = "--only"
+            if not names:
+                continue
+            progress(f"{len(names)} survivors: {step}")
+        with tempfile.TemporaryDirectory(prefix="clmatmul-mutate-") as scratch:
+            try:
+                environment = environment_of(step, options.runtimes.absolute(), scratch)
+            except runtimes.UnavailableError as error:
+                progress(f"Oclgrind is not available ({error}): it was not asked")
+                continue
+            worst = max(worst, run_workers(environment, arguments, names, record, options.jobs))
+    return worst
+
+
+def environment_of(step, folder, scratch):
+    """The environment of a step's workers, with a compiler's cache of their own."""
+    if step != "simulate":
+        return dict(os.environ) | {"POCL_CACHE_DIR": scratch}
+    runtime = runtimes.probe(runtimes.load("oclgrind", folder), folder, os.environ, scratch)
+    return runtimes.environment_of(runtime, folder, os.environ, scratch)

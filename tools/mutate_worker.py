@@ -1,17 +1,22 @@
-"""The process of tools/mutate that computes: each mutant in a child of its own.
+"""The process of tools/mutate that computes: it forks children, which judge mutants in turn.
 
-This process never touches OpenCL, so that it may fork: a child opens the device, builds the one
-changed program and runs the cases. What became of each mutant is told on standard output, one
-JSON object a line.
+A child opens the device, builds a changed program, runs the cases, and goes on with the next
+changed program for as long as the kernel as it was still gives the right result there. Programs
+are built without optimisation, which takes a third of the time, and workspaces are full of poison.
+What became of each mutant is told on standard output, one JSON object a line. There are three
+steps, of which the later ones are for what survived:
+
+    quick      the cases, on the device that CLMATMUL_DEVICE means
+    simulate   the same on Oclgrind, which is asked for findings after each
+    compile    is the optimised machine code that of the kernel as it was, byte for byte? (PoCL)
 """
 
 import argparse
+import hashlib
 import json
 import os
-import select
-import signal
 import sys
-import time
+import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,8 +30,9 @@ import numpy as np  # noqa: E402
 from conformance_plugin import keep_buffers  # noqa: E402
 from kinds import plain_kind, test_configs  # noqa: E402
 from mutants import mutants  # noqa: E402
+from mutate_children import result, results  # noqa: E402
 
-from clmatmul import executable, selection  # noqa: E402
+from clmatmul import cases, executable, plan, selection  # noqa: E402
 from clmatmul.cases import make_case  # noqa: E402
 from clmatmul.device import Device  # noqa: E402
 from clmatmul.device_profile import DeviceProfile  # noqa: E402
@@ -35,13 +41,19 @@ from clmatmul.plan import make_plan, render_launch  # noqa: E402
 from clmatmul.trial import check_case, check_sizes  # noqa: E402
 from clmatmul.variants import load_variant, variant_names  # noqa: E402
 
-SECONDS = 40  # for a mutant; a loop without an end is a fault that is found
+# Of computing, for a mutant: a loop without an end is a fault that is found.
+SECONDS = {"quick": 10, "simulate": 200, "compile": 60}
+MOST = 80  # mutants that a child judges: no runtime gives all memory of a program back
+SAFE_BYTES = 2**16  # on either side of an output
 _SEED = 20260103
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a mutant. how: build, wrong, crash, hang, simulator or survived."""
+    """What became of a mutant in a step.
+
+    how: build, wrong, crash, hang, simulator (found), same (machine code) or survived.
+    """
 
     variant: str
     kind: str
@@ -53,7 +65,8 @@ class Fate:
     after: str
     key: str
     how: str
-    note: str = ""
+    note: str
+    step: str
 
 
 @dataclass(frozen=True)
@@ -130,11 +143,39 @@ def targets(name, profile):
                 yield Target(kind, config)
 
 
-# ---- in the child ---------------------------------------------------------------------------
+# ---- in a child -----------------------------------------------------------------------------
 
 
-def judged(target, text, changed):
-    """(how, note) of a program in place of another, in this process."""
+def judged_in_turn(target, text, changes, step):
+    """(how, note) of each of `changes` in place of `text`, while this process is sound."""
+    prepare_process(step)
+    sound = executable._programs
+    for changed in changes:
+        executable._programs = executable._Programs()
+        yield judged(target, text, changed)
+        executable._programs = sound
+        if judged(target, text, text, brief=True)[0] != "survived":
+            return  # its memory is damaged, or its device is
+
+
+def prepare_process(step):
+    if step == "simulate":
+        os.environ["OCLGRIND_LOG"] += f".{os.getpid()}"
+        keep_buffers(Device)
+        return
+    # Most of what is written to a wrong place is written nearby: there it does no harm.
+    cases._GUARD_ELEMENTS = SAFE_BYTES // 4 + 3
+    Device.scratch = lambda self, queue, name, size: self.upload(
+        np.full(size + SAFE_BYTES, 0xFF, np.uint8)
+    )
+    if step == "quick":
+        options = plan.build_options
+        slow = ("-cl-opt-disable",)
+        plan.build_options = lambda profile: options(profile) + slow * (profile.family == "pocl")
+
+
+def judged(target, text, changed, brief=False):
+    """(how, note) of a program in place of another, by all cases or the first."""
     executable.render_launch = lambda plan, launch: (
         changed if render_launch(plan, launch) == text else render_launch(plan, launch)
     )
@@ -155,54 +196,66 @@ def judged(target, text, changed):
         found = simulator_findings()
         if found:
             return "simulator", f"{'×'.join(map(str, size))} {data}: {found}"
+        if brief:
+            break
     return ("survived", "") if ran else ("build", "no size suits it")
 
 
 def simulator_findings():
     log = Path(os.environ.get("OCLGRIND_LOG", "/nonexistent"))
     text = log.read_text(errors="replace") if log.exists() else ""
+    log.unlink(missing_ok=True)
     return conformance_matrix.describe(conformance_matrix.parse_oclgrind_log(text))
 
 
-# ---- forking --------------------------------------------------------------------------------
+def compiled(target, text, changed):
+    """(how, note, digest of the machine code of all cases, empty if there is none)."""
+    prepare_process("compile")
+    with tempfile.TemporaryDirectory(dir=os.environ["POCL_CACHE_DIR"]) as folder:
+        os.environ["POCL_CACHE_DIR"] = folder
+        how, note = judged(target, text, changed)
+        codes = [hashlib.sha256(x.read_bytes()).digest() for x in Path(folder).rglob("*.so")]
+    return how, note, hashlib.sha256(b"".join(sorted(codes))).hexdigest() if codes else ""
 
 
-def in_child(work, seconds):
-    """What `work()` returns (JSON), computed in a child; a dict with how and note if it cannot."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reader)
-        silent = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silent, 1)
-        os.dup2(silent, 2)
-        if "OCLGRIND_LOG" in os.environ:
-            os.environ["OCLGRIND_LOG"] += f".{os.getpid()}"
-            keep_buffers(Device)
-        os.write(writer, json.dumps(work()).encode())
-        os._exit(0)
-    os.close(writer)
-    data, deadline = b"", time.monotonic() + seconds
-    while select.select([reader], [], [], max(deadline - time.monotonic(), 0))[0]:
-        more = os.read(reader, 1 << 16)
-        if not more:
-            break
-        data += more
-    else:
-        os.kill(pid, signal.SIGKILL)
-    os.close(reader)
-    status = os.waitpid(pid, 0)[1]
-    log = Path(os.environ.get("OCLGRIND_LOG", "/nonexistent") + f".{pid}")
-    log.unlink(missing_ok=True)
-    if data:
-        return json.loads(data)
-    ended = os.waitstatus_to_exitcode(status)
-    if ended == -signal.SIGKILL:
-        return ["hang", f"no result after {seconds} s"]
-    return ["crash", f"the process ended with status {ended}"]
+# ---- in the process that forks --------------------------------------------------------------
 
 
-def run_variant(name, profile, wanted):
+def fates_of(target, text, changes, step):
+    """(how, note) of each of `changes`, in order."""
+    if step == "compile":
+        yield from compared(target, text, changes)
+        return
+    left = list(changes)
+    most = 1 if step == "simulate" else MOST
+    while left:
+        done = 0
+
+        def work(some=tuple(left[:most])):
+            return judged_in_turn(target, text, some, step)
+
+        for how, note in results(work, SECONDS[step]):
+            if how == "crash" and done:
+                break  # by what an earlier one did, perhaps: this one begins the next child
+            yield how, note
+            done += 1
+        left = left[done:]
+
+
+def compared(target, text, changes):
+    """`fates_of` by comparing machine code."""
+
+    def fate(changed):
+        return result(lambda: compiled(target, text, changed), SECONDS["compile"])
+
+    _, _, *digest = fate(text)
+    for changed in changes:
+        how, note, *code = fate(changed)
+        same = how == "survived" and any(code) and code == digest
+        yield ("same", "") if same else (how, note)
+
+
+def run_variant(name, profile, wanted, step):
     seen = set()
     for target in targets(name, profile):
         for text, entry in target.texts(profile).items():
@@ -211,38 +264,45 @@ def run_variant(name, profile, wanted):
             chosen = [x for x in chosen if wanted((name, entry, x.key))]
             if not chosen:
                 continue
-            how, note = in_child(lambda x=text, t=target: judged(t, x, x), 5 * SECONDS)
+            ((how, note),) = fates_of(target, text, [text], "quick" if step == "compile" else step)
             if how != "survived":
                 raise SystemExit(f"{name} fails as it is: {target} {entry}: {how} {note}")
-            for mutant in chosen:
-                changed = mutant.applied(text)
-                how, note = in_child(lambda t=target, x=text, c=changed: judged(t, x, c), SECONDS)
+            ends = fates_of(target, text, [x.applied(text) for x in chosen], step)
+            for mutant, (how, note) in zip(chosen, ends, strict=True):
                 fate = Fate(
                     name, target.kind.key, str(target.config), entry, mutant.operator,
                     mutant.number, mutant.before.strip(), mutant.after.strip(), mutant.key,
-                    how, note,
+                    how, note, step,
                 )  # fmt: skip
                 print(json.dumps(asdict(fate)), flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--variants", nargs="*", default=[])
+    parser.add_argument("--step", choices=SECONDS, default="quick")
+    parser.add_argument("--share", nargs=2, type=int, metavar=("I", "N"), default=(0, 1),
+                        help="of all mutants, the I-th of N parts")  # fmt: skip
     choose = parser.add_mutually_exclusive_group()
     choose.add_argument(
         "--only", action="store_true", help="these: stdin has [variant, entry, key]"
     )
     choose.add_argument("--but", action="store_true", help="all but these, given in the same way")
     options = parser.parse_args()
-    text = in_child(lambda: selection.resolve().profile.to_json(), 5 * SECONDS)
+    text = result(lambda: selection.resolve().profile.to_json(), SECONDS["simulate"])
     if isinstance(text, list):
         raise SystemExit(f"no device: {text[1]}")
     profile = DeviceProfile.from_json(text)
     listed = set()
     if options.only or options.but:
         listed = {tuple(x) for x in json.load(sys.stdin)}
+    part, parts = options.share
+
+    def wanted(name):
+        return (name in listed) == options.only and int(name[2], 16) % parts == part
+
     for name in options.variants or variant_names():
-        run_variant(name, profile, lambda key: (key in listed) == options.only)
+        run_variant(name, profile, wanted, options.step)
 
 
 if __name__ == "__main__":
