@@ -124,8 +124,11 @@ class Executable:
                     if allocate
                     else self.device.scratch(queue, scratch.name, scratch.bytes)
                 )
-        buffers = {**workspace, **{name: x[0] for name, x in operands.items()}}
         events = list(wait_for)
+        if self.plan.counter_bytes:
+            workspace["counters"], cleared = self.device.counters(queue, self.plan.counter_bytes)
+            events += cleared
+        buffers = {**workspace, **{name: x[0] for name, x in operands.items()}}
         for i in range(len(self.programs)):
             if any(p.launch == i for p in prepared):
                 parts = [p for p in self.plan.preparations if p.launch == i and p not in prepared]

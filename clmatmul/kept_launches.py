@@ -37,6 +37,8 @@ class KeptLaunches:
         """Told of a product that was launched the long way; kept when it comes a second time."""
         if call_log.is_on():
             return  # a kept launch has no time to be counted
+        if self._recipe.executable.plan.counter_bytes and not devices.is_in_order(a.queue):
+            return  # it needs new counters each time
         key = (id(a), id(b), id(out))
         if self._seen != key:
             self._seen = key
@@ -76,6 +78,8 @@ class _Kept:
         allocate = self._device.allocate if out.allocator is None else out.allocator
         # Calls with one output follow each other, so they can share what lies between launches.
         self._workspace = {x.name: allocate(x.bytes) for x in plan.workspace}
+        if plan.counter_bytes:
+            self._workspace["counters"], _ = self._device.counters(a.queue, plan.counter_bytes)
         bound = recipe.executable.bound(operands, recipe.scalars, self._workspace)
         self._launches = [devices.launcher(a.queue, *x) for x in bound]
         self._last = None  # the event of the last launch

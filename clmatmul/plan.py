@@ -85,6 +85,7 @@ class Plan:
 
     rendered: (name, value) of what the configuration puts into the kernel's text: parameters
     and derived quantities, never a size, stride or scalar of the problem.
+    counter_bytes: of the argument `counters`, which is all zeros before and after a launch.
     instruments: (name, elements) of the extra buffers of a counting or tracing build.
     """
 
@@ -97,6 +98,7 @@ class Plan:
     instrument: str = "none"
     instruments: tuple = ()
     preparations: tuple = ()
+    counter_bytes: int = 0
 
     @property
     def workspace_bytes(self):
@@ -123,9 +125,11 @@ def make_plan(problem, profile, config, instrument="none"):
     derived = vars(variant.derived(config, kind, profile))
     rendered = {**{name: config.values()[name] for name in variant.parameters}, **derived}
     extra = variant.instruments(instrument, config, problem, profile)
+    scratch = dict(variant.workspace(config, problem, profile))
+    counter_bytes = scratch.pop("counters", {"bytes": 0})["bytes"]
     workspace = tuple(
         Workspace(name, w["bytes"], w.get("alignment", 64), w.get("first", 0), w.get("last", 0))
-        for name, w in variant.workspace(config, problem, profile).items()
+        for name, w in scratch.items()
     )
     launches, preparations = [], []
     for launch in variant.launches(config, problem, profile):
@@ -167,6 +171,7 @@ def make_plan(problem, profile, config, instrument="none"):
         instrument=instrument,
         instruments=tuple(extra.items()),
         preparations=tuple(preparations),
+        counter_bytes=counter_bytes,
     )
 
 

@@ -33,8 +33,8 @@ PARAMETERS = {
 RUNTIME_PARAMETERS = {
     # Rows of tiles that are walked together, so that groups share tiles in the cache.
     "group_rows": (1, 4, 8, 16),
-    # Parts into which the sum over k is cut, each a work-group's; a second launch adds them up.
-    "splits": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128),
+    # Parts into which the sum over k is cut, each a work-group's; who comes last adds them up.
+    "splits": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128),
 }
 DEFAULT = dict(tile_m=32, tile_n=32, tile_k=16, micro_m=4, micro_n=4, stages=2, registers=0,
                group_rows=8, splits=1)
@@ -62,7 +62,7 @@ CONSTRAINTS = (
 ALIGNMENT_CLASSES = (1, 16)
 INSTRUMENT = ("none",)
 POST_BUILD = "limit_registers"
-WORKSPACE_TYPES = {"partial": "acc_t"}
+WORKSPACE_TYPES = {"partial": "acc_t", "counters": "uint"}
 
 
 def post_build(binary, profile):
@@ -121,7 +121,8 @@ def derive(config, kind, profile):
 
 
 def workspace(config, derived, problem, profile):
-    return partial_workspace(config, problem, config.tile_k)
+    splits, _ = splits_of(config, problem, config.tile_k)
+    return partial_workspace(config, splits, derived.work_items // 32, problem)
 
 
 def launches(config, derived, problem, profile):
@@ -181,8 +182,7 @@ def propose(problem, profile):
 // Rows of A below the matrix (columns of B beside it) are read as its last: what they are
 // multiplied to is never stored.
 //
-// With splits > 1 a work-group sums only its part of the terms and leaves the sums in `partial`;
-// the second launch adds them up.
+// With splits > 1 a work-group sums only its part of the terms (parts/nv_split.mako).
 //
 // Index spaces, large to small: parts > batch > groups of group_rows rows of tiles > tiles,
 // column by column > work-items, in blocks of up to 8 columns x 4 rows > phases > terms > the
@@ -191,9 +191,6 @@ ${types.prelude()}
 ${wide.types()}
 ${load.functions()}
 ${store.functions()}
-% if entry == "add_splits":
-${split.reduce()}
-% else:
 typedef ${compute.scalar}4 vec_t;
 
 __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1)))
@@ -281,6 +278,9 @@ ${accumulate(0)}\
 ${last_term()}\
     }
 
+% if "partial" in arguments:
+${split.exchange([f"sum_{i}_{j}" for i in range(micro_m) for j in range(micro_n)], work_items // 32, "(item >> 5)", "return")}\
+% endif
     // epilogue and store
     const index_t item_first_row = first_row + item_row * 4;
     const index_t item_first_col = first_col + item_col * 4;
@@ -288,7 +288,6 @@ ${last_term()}\
 ${store_elements(unit)}\
 % endfor
 }
-% endif
 
 <%def name="read(set, buffer, term)">\
         {
@@ -411,9 +410,7 @@ ${accumulate((tile_k - 1) % 2)}\
     elements = [place(*x) for x in unit]
     value, row, col = elements[0]
 %>\
-% if "partial" in arguments:
-${split.store_partial(elements)}\
-% elif len(unit) > 1:
+% if len(unit) > 1:
 ${wide.store_unit(elements)}\
 % else:
     if (${row} < m && ${col} < n) {

@@ -38,8 +38,8 @@ PARAMETERS = {
 RUNTIME_PARAMETERS = {
     # Rows of tiles that are walked together, so that groups share tiles in the cache.
     "group_rows": (1, 4, 8, 16),
-    # Parts into which the sum over k is cut, each a work-group's; a second launch adds them up.
-    "splits": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128),
+    # Parts into which the sum over k is cut, each a work-group's; who comes last adds them up.
+    "splits": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128),
 }
 DEFAULT = dict(tile_m=64, tile_n=64, bytes_k=64, warp_m=32, warp_n=32, stages=3, group_rows=8,
                splits=1)
@@ -64,7 +64,7 @@ ALIGNMENT_CLASSES = (1, 16)
 INSTRUMENT = ("none",)
 # deep stages of large tiles need more local memory than the driver reports
 PROBES = {"static_local_bytes": 231424}
-WORKSPACE_TYPES = {"partial": "acc_t"}
+WORKSPACE_TYPES = {"partial": "acc_t", "counters": "uint"}
 SIZES = dict(float16=2, bfloat16=2, float32=4, int8=1, uint8=1)
 
 
@@ -106,7 +106,8 @@ def derive(config, kind, profile):
 
 
 def workspace(config, derived, problem, profile):
-    return partial_workspace(config, problem, derived.tile_k)
+    splits, _ = splits_of(config, problem, derived.tile_k)
+    return partial_workspace(config, splits, derived.work_items // 32, problem)
 
 
 def launches(config, derived, problem, profile):
@@ -177,9 +178,6 @@ ${wide.types()}
 ${load.functions()}
 ${store.functions()}
 ${activation.functions()}
-% if entry == "add_splits":
-${split.reduce()}
-% else:
 __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1)))
 void ${entry}(${parameters}) {
     __local uchar tiles[${local_bytes}] __attribute__((aligned(1024)));
@@ -234,6 +232,9 @@ ${phase(True)}\
 ${phase(False)}\
     }
 
+% if "partial" in arguments:
+${split.exchange([f"sums[{i}][{j}][{q}]" for i in range(blocks_m) for j in range(blocks_n) for q in range(4)], work_items // 32, "(item >> 5)", "return")}\
+% endif
     // epilogue and store
     const index_t lane_first_row = first_row + warp_row + (lane >> 2);
     const index_t lane_first_col = first_col + warp_col + (lane & 3) * 2;
@@ -251,7 +252,6 @@ ${pairs_of_sums.store_pair(f"sums[{i}][{j}][{2 * half}]", f"sums[{i}][{j}][{2 * 
 % endfor
 % endfor
 }
-% endif
 
 <%def name="phase(whole)">\
         const uint next = at == ${(stages - 1) * stage_bytes}u ? 0 : at + ${stage_bytes}u;

@@ -32,8 +32,8 @@ PARAMETERS = {
 RUNTIME_PARAMETERS = {
     # Rows of tiles that are walked together, so that groups share tiles in the cache.
     "group_rows": (1, 4, 8, 16),
-    # Parts into which the sum over k is cut, each a work-group's; a second launch adds them up.
-    "splits": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128),
+    # Parts into which the sum over k is cut, each a work-group's; who comes last adds them up.
+    "splits": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128),
 }
 DEFAULT = dict(tile_m=64, tile_n=64, tile_k=16, warp_m=32, warp_n=32, stages=3, ahead=1,
                group_rows=8, splits=1)
@@ -60,7 +60,7 @@ ALIGNMENT_CLASSES = (1, 16)
 INSTRUMENT = ("none",)
 # deep stages of large tiles need more local memory than the driver reports
 PROBES = {"static_local_bytes": 231424}
-WORKSPACE_TYPES = {"partial": "acc_t"}
+WORKSPACE_TYPES = {"partial": "acc_t", "counters": "uint"}
 
 
 def derive(config, kind, profile):
@@ -97,7 +97,8 @@ def derive(config, kind, profile):
 
 
 def workspace(config, derived, problem, profile):
-    return partial_workspace(config, problem, config.tile_k)
+    splits, _ = splits_of(config, problem, config.tile_k)
+    return partial_workspace(config, splits, derived.work_items // 32, problem)
 
 
 def launches(config, derived, problem, profile):
@@ -163,9 +164,6 @@ ${types.prelude()}
 ${wide.types()}
 ${load.functions()}
 ${store.functions()}
-% if entry == "add_splits":
-${split.reduce()}
-% else:
 __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1)))
 void ${entry}(${parameters}) {
     __local uchar tiles[${local_bytes}] __attribute__((aligned(1024)));
@@ -221,6 +219,9 @@ ${phase(True)}\
 ${phase(False)}\
     }
 
+% if "partial" in arguments:
+${split.exchange([f"sums[{i}][{j}][{q}]" for i in range(blocks_m) for j in range(blocks_n) for q in range(8)], work_items // 32, "(item >> 5)", "return")}\
+% endif
     // epilogue and store
 % for i in range(blocks_m):
     {
@@ -236,7 +237,6 @@ ${store_elements([(f"sums[{i}][{j}][{2 * half + q // 2 + 4 * (q % 2)}]", f"(row 
     }
 % endfor
 }
-% endif
 
 <%def name="phase(whole)">\
         const uint next = at == ${(stages - 1) * stage_bytes}u ? 0 : at + ${stage_bytes}u;
@@ -332,9 +332,6 @@ ${read_part(b_stage, f"b_part[{set}][0]", "b_read", j, group, at, False)}\
 </%def>
 
 <%def name="store_elements(elements)">\
-% if "partial" in arguments:
-${split.store_partial(elements)}\
-% else:
 % for begin in range(0, 4, out_unit):
 % if out_unit > 1:
 ${wide.store_unit(elements[begin:begin + out_unit])}\
@@ -344,5 +341,4 @@ ${store.store(*elements[begin])}\
             }
 % endif
 % endfor
-% endif
 </%def>

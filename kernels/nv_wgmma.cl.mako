@@ -32,8 +32,8 @@ PARAMETERS = {
 RUNTIME_PARAMETERS = {
     # Rows of tiles that are walked together, so that groups share tiles in the cache.
     "group_rows": (1, 4, 8, 16),
-    # Parts into which the sum over k is cut; a second launch adds them up.
-    "splits": (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128),
+    # Parts into which the sum over k is cut; who comes last adds them up.
+    "splits": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128),
 }
 DEFAULT = dict(tile_m=128, tile_n=256, bytes_k=128, stages=4, group_rows=8, splits=1)
 TEST_CONFIGS = (
@@ -57,7 +57,8 @@ ALIGNMENT_CLASSES = (1, 16)
 INSTRUMENT = ("none",)
 POST_BUILD = "retarget"
 PROBES = {"static_local_bytes": 231424, "wgmma": 1}
-WORKSPACE_TYPES = {"partial": "acc_t", "maps": "uchar", "packed_a": "uchar", "packed_b": "uchar"}
+WORKSPACE_TYPES = {"partial": "acc_t", "counters": "uint", "maps": "uchar", "packed_a": "uchar",
+                   "packed_b": "uchar"}
 SIZES = dict(float16=2, bfloat16=2, float32=4, int8=1, uint8=1)
 
 
@@ -144,9 +145,7 @@ def workspace(config, derived, problem, profile):
     for place, entry in enumerate(found.values()):
         entry.update(first=place, last=packs)
     found["maps"] = dict(bytes=256 * t["groups"], alignment=128, first=packs, last=packs)
-    if t["splits"] > 1:
-        size = t["splits"] * problem.batch_count * problem.m * problem.n * 4
-        found["partial"] = dict(bytes=size, alignment=64, first=packs, last=packs + 1)
+    found.update(partial_workspace(config, t["splits"], 4 * derived.consumers, problem, packs))
     return found
 
 
@@ -175,16 +174,9 @@ def launches(config, derived, problem, profile):
         entry="nv_wgmma_splits" if split else "nv_wgmma",
         global_size=(t["groups"] * derived.work_items,),
         local_size=(derived.work_items,),
-        args=(*operands, "maps", *(("partial",) if split else ("out",)), *common,
-              *(("splits", "per_split") if split else ("scalars",))),
+        args=(*operands, "maps", "out", *common, "scalars", *(SPLIT_ARGUMENTS if split else ())),
         values=values,
     ))
-    if split:
-        elements = problem.batch_count * problem.m * problem.n
-        found.append(dict(
-            entry="add_splits", global_size=(ceil_div(elements, 128) * 128,), local_size=(128,),
-            args=("partial", "out", "sizes", "batch", "splits", "scalars"), values=values,
-        ))
     return found
 
 
@@ -261,9 +253,6 @@ ${wide.types()}
 ${load.functions()}
 ${store.functions()}
 ${activation.functions()}
-% if entry == "add_splits":
-${split.reduce()}
-% else:
 __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1)))
 void ${entry}(${parameters}) {
     // [stage][A, then B], results on their way out, two tensor maps, barriers full and empty
@@ -323,7 +312,7 @@ ${copy("b", f"to + {tile_m * 128}")}\
         const ulong a_tile = ${descriptor(f"tiles_at + consumer * {64 * 128}", a_across)};
         const ulong b_tile = ${descriptor(f"tiles_at + {tile_m * 128}", b_across)};
         for (index_t turn = get_group_id(0); turn < work; turn += groups) {
-${split.where_am_i("turn")}\
+${split.which_terms("turn")}\
             acc_t sums[${numbers}];
             #pragma unroll
             for (int i = 0; i < ${numbers}; i++) sums[i] = 0;
@@ -347,19 +336,24 @@ ${split.where_am_i("turn")}\
                     parity ^= 1;
                 }
             }
+            // where the tile is, which takes some divisions, while the last phase is multiplied
+${split.which_tile()}\
             ${ptx.warpgroup_wait(0)}
             ${ptx.hold([f"sums[{i}]" for i in range(numbers)], kind.a.dtype)}
             if ((item & 127) == 0) {
                 ${ptx.barrier_arrive("empty + last * 8")}
             }
 
+% if "partial" in arguments:
+${split.exchange([f"sums[{i}]" for i in range(numbers)], 4 * consumers, "(consumer * 4 + (warp & 3))", "continue")}\
+% endif
             // epilogue and store
 ${index.bases("batch")}\
             const index_t warp_row = first_row + consumer * 64 + (warp & 3) * 16;
             const index_t lane_col = first_col + (lane & 3) * 2;
-% if lengthy and "partial" not in arguments:
+% if lengthy:
 ${leaving.store_waiting()}\
-% elif pairs == "packed" and "partial" not in arguments:
+% elif pairs == "packed":
 ${leaving.store_staged()}\
 % else:
 % for half in range(2):
@@ -377,7 +371,6 @@ ${pairs_of_sums.store_pair(f"sums[{4 * j + 2 * half}]", f"sums[{4 * j + 2 * half
         }
     }
 }
-% endif
 % endif
 
 <%def name="batch_indices()">\

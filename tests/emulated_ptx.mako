@@ -118,4 +118,41 @@ every copy done at once. Local addresses are bytes from the start of the kernel'
 
 <%def name="scale(result, stride, factor)">${result} = (ulong)(${stride}) * ${factor};</%def>
 
+<%def name="least(result, x, y)">${result} = (${x}) > (${y}) ? (${y}) : (${x});</%def>
+<%def name="most(result, x, y)">${result} = (${x}) < (${y}) ? (${y}) : (${x});</%def>
+<%def name="power_of_2(result, x)">${result} = exp2(${x});</%def>
+<%def name="one_by(result, x)">${result} = 1.0f / (${x});</%def>
+
+<%def name="leave_vector(to, values)">\
+{
+    __global acc_t *leaving = ${to};
+% for i, x in enumerate(values):
+    leaving[${i}] = ${x};
+% endfor
+}\
+</%def>
+
+<%def name="read_vector(values, source)">\
+{
+    __global const volatile acc_t *reading_from = ${source};
+% for i, x in enumerate(values):
+    ${x} = reading_from[${i}];
+% endfor
+}\
+</%def>
+
+<%def name="arrive_last(before, counter, most)">\
+{
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (get_local_id(0) == warp_first) {
+        volatile __global uint *at_counter = ${counter};
+        const uint count = atomic_inc(at_counter);
+        if (count == ${most}) atomic_xchg(at_counter, 0);
+        ((__local uint *)exchange)[warp_first] = count;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    ${before} = ((__local uint *)exchange)[warp_first];
+}\
+</%def>
+
 <%def name="limit_registers(count)"></%def>

@@ -43,22 +43,31 @@ def out_tiling(config, kind, width):
     )
 
 
+# What a kernel is told of the parts into which the sum over k is cut.
+SPLIT_ARGUMENTS = ("partial", "counters", "splits", "per_split")
+
+
 def splits_of(config, problem, tile_k):
     """(parts of k that are not empty, terms of each: whole tiles)."""
     terms = ceil_div(ceil_div(problem.k, config.splits), tile_k) * tile_k
     return ceil_div(problem.k, terms), terms
 
 
-def partial_workspace(config, problem, tile_k):
-    splits, _ = splits_of(config, problem, tile_k)
+def partial_workspace(config, splits, warps, problem, launch=0):
+    """What parts of k leave for each other: their sums, and a counter for each of a tile's warps."""
     if splits == 1:
         return {}
-    size = splits * problem.batch_count * problem.m * problem.n * problem.kind.compute_itemsize
-    return dict(partial=dict(bytes=size, alignment=64, first=0, last=1))
+    tiles = ceil_div(problem.m, config.tile_m) * ceil_div(problem.n, config.tile_n)
+    tiles *= problem.batch_count
+    size = splits * tiles * config.tile_m * config.tile_n * problem.kind.compute_itemsize
+    return dict(
+        partial=dict(bytes=size, alignment=64, first=launch, last=launch),
+        counters=dict(bytes=tiles * warps * 4),
+    )
 
 
 def split_launches(entry, config, derived, problem, operands, tile_k):
-    """One launch; with k cut into parts, one that leaves their sums and one that adds them up."""
+    """The launch, with k in one piece or in parts."""
     splits, per_split = splits_of(config, problem, tile_k)
     tiles_m = ceil_div(problem.m, config.tile_m)
     tiles_n = ceil_div(problem.n, config.tile_n)
@@ -66,22 +75,19 @@ def split_launches(entry, config, derived, problem, operands, tile_k):
     common = ("sizes", "batch", "tiles_m", "tiles_n", "group_rows")
     groups = problem.batch_count * tiles_m * tiles_n * splits
     size = dict(global_size=(groups * derived.work_items,), local_size=(derived.work_items,))
-    if splits == 1:
-        return [dict(entry=entry, args=(*operands, "out", *common, "scalars"), values=values, **size)]
-    elements = problem.batch_count * problem.m * problem.n
-    return [
-        dict(entry=entry + "_splits", args=(*operands, "partial", *common, "splits", "per_split"),
-             values=values, **size),
-        dict(entry="add_splits", global_size=(ceil_div(elements, 128) * 128,), local_size=(128,),
-             args=("partial", "out", "sizes", "batch", "splits", "scalars"), values=values),
-    ]
+    args = (*operands, "out", *common, "scalars")
+    if splits > 1:
+        entry, args = entry + "_splits", (*args, *SPLIT_ARGUMENTS)
+    return [dict(entry=entry, args=args, values=values, **size)]
 
 
 # The device's bytes a ns, the ns of a launch, and the multiply-adds that a busy unit does in a ns
 # for each multiple of the naive kernel's speed. As gpu_header.mako has them, in seconds. A second
-# launch reaches a device that is done with the first long before.
+# launch reaches a device that is done with the first long before. Parts of k leave their sums to
+# each other in the cache, through which a unit reads so much alone.
 BYTES_A_NS, LAUNCH_NS, NAIVE_RATE = 3500, 4000, 13.5
 SECOND_LAUNCH_NS = 14000
+EXCHANGE_NS, CACHE_BYTES_A_NS, UNIT_BYTES_A_NS = 2500, 5000, 60
 
 
 def naive_ns(problem, profile):
@@ -110,7 +116,7 @@ def best_splits(problem, profile, values, items, shared, speed, size, before=0):
     items: work-items of a group. speed: of a busy unit, in multiples of a busy naive kernel's.
     size: bytes of an element of A and B. before: ns that other launches take. Work-groups are
     started shared * units at a time; those left at the end run alone. Parts of k make more of
-    them, at the price of a launch and of writing and reading their sums.
+    them, at the price of writing and reading their sums.
     """
     units, rate = profile.compute_units, NAIVE_RATE * speed
     elements = problem.batch_count * problem.m * problem.n
@@ -119,7 +125,7 @@ def best_splits(problem, profile, values, items, shared, speed, size, before=0):
     area = values["tile_m"] * values["tile_n"]
     read = (problem.m + problem.n) * problem.k * problem.batch_count * size / BYTES_A_NS
     best = None
-    for splits in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128):
+    for splits in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128):
         terms = ceil_div(ceil_div(problem.k, splits), values["tile_k"]) * values["tile_k"]
         few = splits * 4 * values["tile_k"] > problem.k
         if splits > 1 and (few or tiles * splits > 2 * shared * units):
@@ -129,7 +135,8 @@ def best_splits(problem, profile, values, items, shared, speed, size, before=0):
         turns = full * shared + (last / busy_share(last, items, shared) if left else 0)
         time = LAUNCH_NS + max(turns * area * (terms + 3 * values["tile_k"]) / rate, read)
         if splits > 1:
-            time += SECOND_LAUNCH_NS + elements * (2 * splits + 1) * 4 / BYTES_A_NS
+            # every warp waits for its sums to be written; the last one reads all
+            time += EXCHANGE_NS + splits * max(elements * 8 / CACHE_BYTES_A_NS, area * 4 / UNIT_BYTES_A_NS)
         if best is None or time < best[0]:
             best = time, splits
     return best[1], naive_ns(problem, profile) / (best[0] + before)

@@ -6,14 +6,11 @@ and to the output: at once where the output is stored by rows, one after the oth
 </%doc>
 <%namespace name="index" file="parts/index.mako"/>
 <%namespace name="store" file="parts/store.mako"/>
-<%namespace name="split" file="parts/nv_split.mako"/>
 <%namespace name="ptx" file="parts/ptx.mako"/>
 
 <%def name="store_pair(first, second)">\
 <% elements = [(first, "(row)", "(col)"), (second, "(row)", "(col + 1)")] %>\
-% if "partial" in arguments:
-${split.store_partial(elements)}\
-% elif pairs:
+% if pairs:
             if (row < m && col + 1 < n) {
                 ${"float" if pairs == "packed" else out.storage} low, high;
 % for name, element in zip(("low", "high"), elements):

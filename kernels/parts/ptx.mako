@@ -101,6 +101,23 @@ asm("cvt.rn.${"f16x2" if dtype == "float16" else "bf16x2"}.f32 %0, %1, %2;" : "=
 </%def>
 
 <%doc>
+min and max with NaN (9.7.3.11, .12), ex2.approx and rcp.approx (9.7.3.21, .13) of float32: numbers that
+are no number stay so; errors of 2 and 1 units of the last place, and 0 for subnormal numbers.
+</%doc>
+<%def name="least(result, x, y)">\
+asm("min.NaN.f32 %0, %1, %2;" : "=f"(${result}) : "f"(${x}), "f"(${y}));\
+</%def>
+<%def name="most(result, x, y)">\
+asm("max.NaN.f32 %0, %1, %2;" : "=f"(${result}) : "f"(${x}), "f"(${y}));\
+</%def>
+<%def name="power_of_2(result, x)">\
+asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(${result}) : "f"(${x}));\
+</%def>
+<%def name="one_by(result, x)">\
+asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(${result}) : "f"(${x}));\
+</%def>
+
+<%doc>
 mul.wide.s32 and mul.lo.s64 (9.7.1.3): a stride of `index_t` elements in bytes. Written out, so that
 it is computed where it is used and takes no register in between.
 </%doc>
@@ -242,6 +259,34 @@ asm volatile("st.shared.b32 [%0], %1;" :: "r"(${at}), "r"(${word}) : "memory");\
 </%def>
 <%def name="load_four(v, at)">\
 asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : ${", ".join('"=r"(%s.%s)' % (v, q) for q in "xyzw")} : "r"(${at}) : "memory");\
+</%def>
+
+<%doc>
+st.global and ld.global.cg (9.7.9.12, .8): 16 bytes, read from the second cache, which all units share.
+</%doc>
+<%def name="leave_vector(to, values)"><%
+    form, register = {"float": ("f32", "f"), "double": ("f64", "d")}.get(compute.scalar, ("b32", "r"))
+%>asm volatile("st.global.v${len(values)}.${form} [%0], {${", ".join("%%%d" % (i + 1) for i in range(len(values)))}};" :: "l"(${to}), ${", ".join('"%s"(%s)' % (register, x) for x in values)} : "memory");\
+</%def>
+<%def name="read_vector(values, source)"><%
+    form, register = {"float": ("f32", "f"), "double": ("f64", "d")}.get(compute.scalar, ("b32", "r"))
+%>asm volatile("ld.global.cg.v${len(values)}.${form} {${", ".join("%%%d" % i for i in range(len(values)))}}, [%${len(values)}];" : ${", ".join('"=%s"(%s)' % (register, x) for x in values)} : "l"(${source}) : "memory");\
+</%def>
+
+<%doc>
+atom.inc, fence.acq_rel and shfl.sync (9.7.13.5, .4; 9.7.9.6): a warp counts itself, once what it wrote
+can be seen by all; every lane gets the count before, 0 to most. After `most` comes 0.
+</%doc>
+<%def name="arrive_last(before, counter, most)">\
+asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+                ${before} = 0;
+                if ((get_local_id(0) & 31) == 0) {
+                    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+                    asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(${before}) : "l"(${counter}), "r"(${most}) : "memory");
+                    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+                }
+                asm volatile("shfl.sync.idx.b32 %0, %0, 0, 31, 0xffffffff;" : "+r"(${before}) :: "memory");
+                asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");\
 </%def>
 
 <%doc>

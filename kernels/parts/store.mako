@@ -83,8 +83,8 @@ ${value(sum, row, col)}\
     }
 </%def>
 
-<%def name="value(sum, row, col)">\
-        acc_t value = ${stages(sum, row, col)};
+<%def name="value(sum, row, col, held=None)">\
+        acc_t value = ${stages(sum, row, col, held)};
 % if kind.aux:
         write_aux(aux, ${index.at("aux", row, col)}, ${same_nan("value")});
 % endif
@@ -116,11 +116,12 @@ ${value(sum, row, col)}\
         text = f"canonical({value})"
 %>${text}</%def>
 
-<%def name="stages(sum, row, col)"><%
+<%def name="stages(sum, row, col, held=None)"><%
     # The terms before the activation, as one expression; terms that are not there leave no trace.
+    # held: name → text, of what was loaded before.
     def loaded_at(name):
         place = capture(index.at, name, row, col)
-        return f"load_{name}({name}, {place})"
+        return (held or {}).get(name) or f"load_{name}({name}, {place})"
     terms = []
     if kind.alpha != "zero":
         term = sum if kind.alpha == "one" else f"multiply(alpha, {sum})"
