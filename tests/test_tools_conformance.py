@@ -50,6 +50,10 @@ def lines(*events):
     return [json.dumps(event) for event in events]
 
 
+def event(kind, **values):
+    return {"event": kind, **values}
+
+
 def passed_test(name, **properties):
     return [
         {"event": "start", "test": name},
@@ -446,7 +450,8 @@ def run_sample(tmp_path, **settings):
     suite = conformance_run.Suite(tests=(str(tmp_path),), seconds=60, **settings)
     environment = dict(os.environ, OCLGRIND_LOG=str(tmp_path / "findings"))
     target = conformance_run.Target("here", tmp_path, native="cpu")
-    tests, problems = conformance_run.run_tests(target, suite, environment, tmp_path)
+    tests, problems, commits = conformance_run.run_tests(target, suite, environment, tmp_path)
+    assert set(commits) <= {conformance_run.commit()}
     return {item.test.partition("::")[2]: item for item in tests}, problems
 
 
@@ -466,6 +471,41 @@ def test_a_crash_fails_one_test_and_the_rest_is_run(tmp_path):
     assert tests["test_log"].reason == "Oclgrind: Data race in kernel k (1 times)"
 
 
+def test_a_journal_goes_on_with_what_was_not_finished(tmp_path):
+    """The test that crashed begins anew, those of a variant to be run again do, and no other."""
+    journal = tmp_path / "journal"
+    journal.mkdir()
+    first, _ = run_sample(tmp_path, journal=journal, extra=("-k", "edges or abort or log"))
+    records = (journal / "here.jsonl").read_text()
+    second, problems = run_sample(tmp_path, journal=journal, again=("naive",))
+    assert second == {**first, "test_other": second["test_other"]}
+    assert problems == ["crashed with SIGABRT in test_sample.py::test_abort"]
+    added = [*map(json.loads, (journal / "here.jsonl").read_text().splitlines())]
+    begun = [e["test"].partition("::")[2] for e in added if e["event"] == "start"]
+    again = ["test_edges[naive]", "test_abort", "test_other"]
+    assert [x for x in begun if x in again] == again and len(begun) == 5
+    assert records.count('"start"') == 4
+
+
+def test_what_the_simulator_did_not_report_is_run_again():
+    begun = [event("start", test="a"), event("finish", test="a")]
+    told = event("findings", texts={"a": "Data race", "": ""})
+    more = [event("start", test="b"), event("finish", test="b")]
+    lines_of_a = lines(*begun, told)
+    assert matrix.kept_records([*lines_of_a, *lines(*more)], simulated=True) == lines_of_a
+    assert matrix.findings_of(lines_of_a) == {"a": "Data race", "": ""}
+    named = lines(event("property", test="a", name="variant", value="tiled"))
+    (left,) = matrix.kept_records([*lines_of_a, *named], ("tiled",), simulated=False)
+    assert json.loads(left)["texts"] == {"": ""}
+
+
+def test_tests_are_of_the_commits_at_which_they_ran():
+    one, two = (event("commit", name=x) for x in ("1a", "2b"))
+    ran = event("start", test="a")
+    assert matrix.commits_of(lines(one, ran, ran, two, two, ran, one)) == ("1a", "2b")
+    assert matrix.commits_of(lines(one)) == ()
+
+
 def test_other_families_end_at_once(tmp_path):
     tests, problems = run_sample(tmp_path, families=("edges",))
     assert problems == []
@@ -479,7 +519,7 @@ def test_few_tests_share_a_process(tmp_path):
     assert list(tests) == [
         "test_edges[naive]", "test_edges[tiled]", "test_abort", "test_log", "test_other",
     ]  # fmt: skip
-    events = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    events = [json.loads(line) for line in (tmp_path / "here.jsonl").read_text().splitlines()]
     assert [event["tests"] for event in events if event["event"] == "left"] == [3, 1]
     starts = [event["test"] for event in events if event["event"] == "start"]
     assert len(starts) == len(set(starts)) == 5
@@ -517,7 +557,7 @@ def test_all_implementations_together_have_a_limit(tmp_path):
     (tmp_path / "test_sample.py").write_text(slow)
     suite = conformance_run.Suite(tests=(str(tmp_path),), until=time.monotonic() + 4)
     target = conformance_run.Target("here", tmp_path, native="cpu")
-    _, problems = conformance_run.run_tests(target, suite, dict(os.environ), tmp_path)
+    _, problems, _ = conformance_run.run_tests(target, suite, dict(os.environ), tmp_path)
     assert len(problems) == 1 and "stopped after" in problems[0]
     assert time.monotonic() - start < 40
 

@@ -57,7 +57,8 @@ class Run:
     """One implementation's column. `unavailable` is the reason why there is none.
 
     `problems` are faults of the run as a whole (a crash, a time-out, nothing selected); `skips`
-    has (reason, number of tests); `failures` has (test, reason).
+    has (reason, number of tests); `failures` has (test, reason). `commits` are those at which its
+    tests were run.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Run:
     skips: tuple[tuple[str, int], ...] = ()
     failures: tuple[tuple[str, str], ...] = ()
     problems: tuple[str, ...] = ()
+    commits: tuple[str, ...] = ()
 
     @property
     def total(self):
@@ -112,6 +114,52 @@ def results(lines, findings=()):
     found = [_result(name, tests[name], log.get(name, "")) for name in order]
     crashed = tuple(name for name in order if _unfinished(tests[name]))
     return tuple(result for result in found if result is not None), crashed
+
+
+def kept_records(lines, again=(), simulated=False):
+    """Of an earlier run's JSON `lines`, those that count in a run that goes on.
+
+    A test that was not finished is to be run again, and so are those of the variants or families
+    `again`, and under the simulator those whose findings were not written.
+    """
+    if simulated:
+        written = [i for i, line in enumerate(lines) if json.loads(line)["event"] == "findings"]
+        lines = lines[: written[-1] + 1] if written else []
+    events = [*map(json.loads, lines)]
+    started = {e["test"] for e in events if e["event"] == "start"}
+    gone = started - {e["test"] for e in events if e["event"] == "finish"}
+    gone |= {
+        e["test"] for e in events
+        if e["event"] == "property" and (e["value"] in again or e["name"] == "filtered")
+    }  # fmt: skip
+    for event in events:
+        if event["event"] == "findings":
+            event["texts"] = {x: text for x, text in event["texts"].items() if x not in gone}
+    kept = ("commit", "findings")
+    return [
+        json.dumps(e) for e in events
+        if e["event"] in kept or e.get("test", "") in started - gone
+    ]  # fmt: skip
+
+
+def findings_of(lines):
+    """What Oclgrind said of each test, as `findings_by_test`, of the JSON lines of several runs."""
+    found = {}
+    for event in map(json.loads, lines):
+        if event["event"] == "findings":
+            found.update(event["texts"])
+    return found
+
+
+def commits_of(lines):
+    """The commits at which the tests of JSON lines were run, each once, in order."""
+    names, current = [], ""
+    for event in map(json.loads, lines):
+        if event["event"] == "commit":
+            current = event["name"]
+        elif event["event"] == "start" and current not in ("", *names):
+            names.append(current)
+    return tuple(names)
 
 
 def tests_left(lines):
@@ -262,6 +310,7 @@ def from_json(text):
 
 def _run(item):
     pairs = {key: tuple(map(tuple, item.pop(key))) for key in ("skips", "failures")}
+    item["commits"] = tuple(item.get("commits", ()))
     facts, cells = item.pop("facts"), item.pop("cells")
     return Run(
         **item | pairs | {"problems": tuple(item["problems"])},
@@ -287,10 +336,11 @@ def matrix(runs):
 
 def overview(runs):
     """Rows of texts: one per implementation, with what it is and how it ended."""
-    rows = [["implementation", "verdict", "counts", "device", "platform", "driver", "date", "s"]]
+    facts_of = ["device", "platform", "driver"]
+    rows = [["implementation", "verdict", "counts", *facts_of, "date", "commit", "s"]]
     for run in runs:
         facts = run.facts or DeviceFacts("-", "-", "-", "-")
-        ends = [run.date, f"{run.seconds:.0f}"]
+        ends = [run.date, ", ".join(run.commits) or "-", f"{run.seconds:.0f}"]
         device = [facts.device, short_version(facts), facts.driver]
         rows.append([run.name, run.verdict, str(run.total) or "-", *device, *ends])
     return rows

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import datetime
+import json
 import os
 import select
 import signal
@@ -40,6 +41,8 @@ class Suite:
     seconds: float = 3600.0
     until: float = float("inf")  # of time.monotonic(): when the last implementation is to be done
     logs: Path | None = None
+    journal: Path | None = None
+    again: tuple[str, ...] = ()  # variants or families that the journal is to forget
 
     def marker(self, simulator):
         """The expression for pytest's -m."""
@@ -106,7 +109,7 @@ def run_target(target, suite):
             progress(f"{target.name}: not available: {error}")
             return replace(run, unavailable=clean(str(error), target, scratch))
         progress(f"{target.name}: running on {facts.device}, driver {facts.driver}")
-        tests, problems = run_tests(target, suite, environment, Path(scratch))
+        tests, problems, commits = run_tests(target, suite, environment, Path(scratch))
         tests = [
             replace(item, reason=clean(item.reason, target, scratch))
             for item in matrix.of_families(tests, suite.families)
@@ -119,14 +122,21 @@ def run_target(target, suite):
             return replace(run, facts=facts, unavailable="; ".join(problems))
         problems = ()
     seconds = round(time.monotonic() - start, 1)
-    run = matrix.summarise(replace(run, facts=facts, seconds=seconds, problems=problems), tests)
+    run = replace(run, facts=facts, seconds=seconds, problems=problems, commits=commits)
+    run = matrix.summarise(run, tests)
     progress(f"{target.name}: {run.verdict}: {run.total or 'nothing was run'} in {seconds:.0f} s")
     return run
 
 
 def run_tests(target, suite, environment, scratch):
-    """(results, problems) of all processes: one ends after a crash, or after its share."""
-    records = scratch / "records.jsonl"
+    """(results, problems, commits) of all processes: one ends after a crash, or its share.
+
+    With a journal, of those of earlier runs, too.
+    """
+    records = (suite.journal or scratch) / f"{target.name}.jsonl"
+    kept = matrix.kept_records(lines_of(records), suite.again, target.simulator)
+    kept.append(json.dumps({"event": "commit", "name": commit()}))
+    records.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
     output = (suite.logs or scratch) / f"{target.name}.log"
     output.write_bytes(b"")
     environment = dict(environment)
@@ -154,6 +164,10 @@ def run_tests(target, suite, environment, scratch):
                 break
             progress(f"{target.name}: {problems[-1]}; going on with the tests after it")
     findings = matrix.findings_by_test(log.text)
+    with records.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"event": "findings", "texts": findings}) + "\n")
+    lines = lines_of(records)
+    findings = matrix.findings_of(lines)
     tests = matrix.results(lines, findings)[0]
     if "" in findings:
         found = matrix.describe(matrix.parse_oclgrind_log(findings[""]))
@@ -162,7 +176,7 @@ def run_tests(target, suite, environment, scratch):
         problems.append("no test was selected")
     if problems or any(item.outcome == "failed" for item in tests):
         progress(f"{target.name}: the end of pytest's output:\n{tail(output)}")
-    return tests, problems
+    return tests, problems, matrix.commits_of(lines)
 
 
 def lines_of(file):
@@ -339,6 +353,11 @@ def parser():
         help="for each implementation (default: %(default)s)")  # fmt: skip
     add("--within", type=positive, metavar="SECONDS", default=10**6,
         help="for all implementations together")  # fmt: skip
+    add("--journal", type=Path, metavar="DIR",
+        help="keep what each test gave as DIR/NAME.jsonl: the same command goes on where it was "
+        "cut short, and a run with other arguments adds its tests")  # fmt: skip
+    add("--again", nargs="+", metavar="NAME", default=[],
+        help="of the journal, forget these variants or families, and run them again")  # fmt: skip
     add("--logs", type=Path, metavar="DIR", help="keep pytest's output as DIR/NAME.log")
     add("--markdown", type=Path, metavar="FILE",
         help="write the page here (default: docs/conformance.md if the whole suite was run on "
@@ -413,11 +432,12 @@ def main(arguments=None):
     cli = parser()
     options = cli.parse_args(arguments[:cut])
     wanted, others = targets(options, cli.error), merged(options.merge, cli.error)
-    if options.logs:
-        options.logs.mkdir(parents=True, exist_ok=True)
+    for folder in filter(None, (options.logs, options.journal)):
+        folder.mkdir(parents=True, exist_ok=True)
     suite = Suite(tuple(options.tests), tuple(options.families), options.slow, options.brief,
                   extra, options.timeout, time.monotonic() + options.within,
-                  options.logs and options.logs.absolute())  # fmt: skip
+                  options.logs and options.logs.absolute(),
+                  options.journal and options.journal.absolute(), tuple(options.again))  # fmt: skip
     with ThreadPoolExecutor(options.jobs) as pool:
         runs = [*pool.map(lambda target: run_target(target, suite), wanted)]
     runs += [run for run in others if run.name not in {item.name for item in runs}]
