@@ -147,17 +147,19 @@ def propose(problem, profile):
         teams=max(min(256, profile.max_work_group_size) // lanes, 1) if max(m, n) > 8 else 1,
         vector_width=width, unroll=unroll,
     )
-    teams = problem.batch_count * max(m, n)
-    splits = 1
-    while (
-        teams * splits * lanes < 512 * profile.compute_units and splits < 128
-        and problem.k >= 4 * splits * lanes * width
-    ):
+    items = problem.batch_count * max(m, n) * lanes
+    found, splits = [], 1
+    while True:
+        # a team that is alone on its unit does not fill the memory's queue
+        busy = min(items * splits / (256 * profile.compute_units), 1)
+        rank = rank_of(problem, profile, 8 * busy, problem.minimum_bytes / busy, splits)
+        found.append((rank, -splits))
+        full = items * splits >= 512 * profile.compute_units or splits == 128
+        if full or problem.k < 4 * splits * lanes * width:
+            break
         splits *= 2
-    rank = rank_of(problem, profile, 8, problem.minimum_bytes, splits)
-    # a team that is alone on its unit does not fill the memory's queue
-    rank *= min(teams * splits * lanes / (256 * profile.compute_units), 1)
-    yield rank, dict(values, splits=splits), "dot products of whole lines"
+    rank, splits = max(found)
+    yield rank, dict(values, splits=-splits), "dot products of whole lines"
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
 <%namespace name="load" file="parts/load.mako"/>\

@@ -151,19 +151,19 @@ def propose(problem, profile):
     values = dict(large=large, few=few, vector_width=width, lanes=lanes, slices=slices,
                   tile_k=tile_k, unroll=unroll)
     groups = ceil_div(length, lanes * width) * ceil_div(lines, few) * problem.batch_count
-    busy = 3.5 if few == 1 else 1.9  # work-groups that share a compute unit
-    splits = 1
-    while (
-        groups * splits < busy * units and splits < 128
-        and problem.k >= splits * slices * tile_k
-    ):
-        splits *= 2
+    shared = 3.5 if few == 1 else 1.9  # work-groups that share a compute unit
     bytes_moved = problem.minimum_bytes * ceil_div(lines, few)
-    useful = lines / (ceil_div(lines, few) * few)
     speed = 10 if few <= 4 else 6 if few <= 8 else 4.5
-    rank = rank_of(problem, profile, speed * useful, bytes_moved, splits)
-    rank *= min(groups * splits / (busy * units), 1)
-    yield rank, dict(values, splits=splits), "lines of the larger operand, read once"
+    speed *= lines / (ceil_div(lines, few) * few)
+    found, splits = [], 1
+    while True:
+        busy = min(groups * splits / (shared * units), 1)
+        found.append((rank_of(problem, profile, speed * busy, bytes_moved / busy, splits), -splits))
+        if busy == 1 or splits == 128 or problem.k < splits * slices * tile_k:
+            break
+        splits *= 2
+    rank, splits = max(found)
+    yield rank, dict(values, splits=-splits), "lines of the larger operand, read once"
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
 <%namespace name="load" file="parts/load.mako"/>\

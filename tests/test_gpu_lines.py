@@ -51,6 +51,19 @@ def test_a_long_k_is_split_and_a_short_one_not(gpu):
     assert first_choice(gpu, 64, 64, 64, "NN", batch=(1024,)).values()["splits"] == 1
 
 
+@pytest.mark.parametrize("gpu", GPUS)
+@pytest.mark.parametrize(
+    "size",
+    [
+        (1, 768, 768, "NN"), (768, 1, 768, "NT"), (64, 64, 1024, "NN"), (16, 1024, 1024, "NN"),
+        (1, 4096, 1024, "NN"), (128, 768, 768, "NN"), (32, 4096, 1024, "NN"),
+    ],
+)  # fmt: skip
+def test_a_second_launch_must_repay_itself(gpu, size):
+    """These took 12 to 20 µs in one launch and 20 to 27 in two, on an H200."""
+    assert first_choice(gpu, *size).values().get("splits", 1) == 1
+
+
 @pytest.mark.parametrize("variant", LINES)
 def test_nothing_is_proposed_to_a_cpu(variant, device):
     if not device.profile.is_cpu:
