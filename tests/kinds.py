@@ -1,10 +1,13 @@
-"""Problem kinds for the numeric suite, and the configurations of a variant that are tested."""
+"""Problem kinds for the numeric suite, the configurations of a variant, and the check of both."""
 
 from dataclasses import replace
 
+from clmatmul.cases import make_case
 from clmatmul.config import TileConfig
 from clmatmul.element_types import ELEMENT_TYPES, product_type
+from clmatmul.errors import ConfigError
 from clmatmul.problem import OperandKind, ProblemKind
+from clmatmul.trial import check_case
 from clmatmul.variants import load_variant
 
 DTYPES = ("float32", "float64", "complex64", "complex128", "int8", "uint8", "int16", "uint16",
@@ -56,6 +59,19 @@ def test_configs(name):
 
 
 test_configs.__test__ = False
+
+
+def check(device, config, kind, size, data, rng, **keywords):
+    """The Verdict on a case, whose fault fails the test; None for a size that is not served."""
+    case = make_case(kind, *size, data, rng, **keywords)
+    try:
+        verdict = check_case(device, config, case)
+    except ConfigError as error:
+        if all("problem." in reason for reason in error.reasons):
+            return None  # by the variant's own word
+        raise
+    assert verdict.fault is None, f"{config} {kind.key} {size} {data}: {verdict.fault}"
+    return verdict
 
 
 def _np(name):

@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import skip_without_fp64
-from kinds import DTYPES, mixed_kind, plain_kind, small_config, test_configs
+from kinds import DTYPES, check, mixed_kind, plain_kind, small_config, test_configs
 
 from clmatmul import probes
 from clmatmul.cases import edge_sizes, like, make_case
 from clmatmul.errors import ConfigError
-from clmatmul.trial import check_case, check_sizes, run_case
+from clmatmul.trial import check_sizes, run_case
 from clmatmul.variants import load_variant, variant_names
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("no_binaries")]
@@ -54,18 +54,6 @@ def served(device, variant, kind):
 def assumed(variant, profile):
     """The profile as if every probe that the variant asks for had gone well."""
     return profile.with_probes(**load_variant(variant).header.get("PROBES", {}))
-
-
-def check(device, config, kind, size, data, rng, **keywords):
-    case = make_case(kind, *size, data, rng, **keywords)
-    try:
-        verdict = check_case(device, config, case)
-    except ConfigError as error:
-        if all("problem." in reason for reason in error.reasons):
-            return None  # a size that this variant does not serve, by its own word
-        raise
-    assert verdict.fault is None, f"{config} {kind.key} {size} {data}: {verdict.fault}"
-    return verdict
 
 
 @pytest.mark.tiny
