@@ -143,17 +143,27 @@ class MatMul:
         workspace: a pyopencl buffer of at least `workspace_bytes`, for this call alone until it
         is complete. With it and an `out`, nothing is allocated on the device.
         """
-        usual = c is None and queue is None and wait_for is None and workspace is None
-        if usual and self._kept is not None and self._kept.again(a, b, out):
-            return out
+        if c is None and queue is None and wait_for is None and workspace is None:
+            if self._kept is not None and self._kept.again(a, b, out):
+                return out
+            if type(a) is np.ndarray and type(b) is np.ndarray:  # and so in no container
+                result = self._repeated(a, b, out)
+                if result is not None:
+                    return result
         return self._multiply(a, b, out, c, queue, wait_for, workspace)
+
+    def _repeated(self, a, b, out):
+        """The product as it was found out before; None if anything is unusual."""
+        if self._recipe is None or not same_form(a, b, self._forms):
+            return None
+        return self._follow(self._recipe, a, b, out)
 
     @takes_containers
     def _multiply(self, a, b, out, c, queue, wait_for, workspace):
         request = self._request
         usual = c is None and queue is None and wait_for is None and workspace is None
-        if usual and self._recipe is not None and same_form(a, b, self._forms):
-            result = self._follow(self._recipe, a, b, out)
+        if usual:
+            result = self._repeated(a, b, out)
             if result is not None:
                 if self._kept is not None and out is not None:
                     self._kept.remember(a, b, out)

@@ -130,6 +130,11 @@ class Device:
         return self.profile.is_cpu
 
     @cached_property
+    def works_in_place(self):
+        """True if kernels compute in wrapped host memory itself, and know no other copy of it."""
+        return self.profile.is_cpu and self.profile.family == "pocl"
+
+    @cached_property
     def _keeps_buffers_in_host_memory(self):
         """Buffers are plain memory of this process, whose pages may be chosen."""
         family = self.profile.family
@@ -239,9 +244,8 @@ class Device:
     def synchronize_host(self, queue, buffer, size, wait_for=()):
         """Wait until host memory under a wrapped buffer shows what kernels wrote."""
         with _reported("a kernel failed while running"):
-            if self.profile.family == "pocl" and wait_for:
-                # PoCL's CPU devices compute in the wrapped memory itself and know no other; a
-                # map would only be two more commands, 15 to 40 µs, for a worker to take up.
+            if self.works_in_place and wait_for:
+                # A map would only be two more commands, 15 to 40 µs, for a worker to take up.
                 self.finish(queue, wait_for[-1])
                 return
             # One wait for kernel, map and unmap costs half of a blocking map (22 against 54 µs

@@ -1,7 +1,10 @@
 """A product by a kernel, or by what the request names instead: whole numbers, or NumPy."""
 
+import numpy as np
+
 from clmatmul import device as devices
 from clmatmul import host_product
+from clmatmul.arrangement import arrange
 from clmatmul.calls import PreparedCall, prepare, recipe_of
 from clmatmul.emulated_calls import EmulatedCall, product_name
 from clmatmul.errors import DtypeError, NoDeviceError, UnsupportedError
@@ -9,6 +12,7 @@ from clmatmul.operands import HOST_ONLY, plain_array, refuse_mask
 from clmatmul.packed import Packed
 from clmatmul.precision import read_precision
 from clmatmul.repeats import remember
+from clmatmul.request import product_dtypes
 
 _DOUBLE = ("float64", "complex128")
 
@@ -29,9 +33,20 @@ def multiply(request, a, b, c, out, plain=False):
             return host_product.numpy_product(request, a, b, c, out)
         raise
     is_kernel = isinstance(prepared, PreparedCall) and prepared.route is not None
-    if plain and out is None and is_kernel:
+    if plain and is_kernel and (out is None or _is_usual(out, prepared.target, request, a, b)):
         remember(recipe_of(prepared, a, b), a, b)
     return result
+
+
+def _is_usual(out, target, request, a, b):
+    """True if a given output is like the one that would be made, and the kernel wrote into it."""
+    if out is not target or not all(type(x) is np.ndarray for x in (a, b, out)):
+        return False
+    _, dtype = product_dtypes(request, {"a": a, "b": b}, None)
+    return (
+        out.dtype == dtype and out.flags.c_contiguous
+        and out.shape == arrange(a.shape, b.shape).shape
+    )  # fmt: skip
 
 
 def prepare_any(request, a, b, c, out):

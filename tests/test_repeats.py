@@ -63,6 +63,21 @@ def test_out_is_filled_or_the_long_way_taken(rng):
         assert np.array_equal(out, np.broadcast_to(a @ b, out.shape))
 
 
+def test_a_first_call_with_an_output_is_remembered_if_the_output_is_usual(rng, device):
+    if not device.has_host_memory:
+        pytest.skip(f"{device.profile.title} copies host arrays")
+    a, b = matrices(rng, (6, 8), (8, 4))
+    for out in (np.empty((6, 4), "f8"), np.empty((4, 6), "f4").T, np.empty((2, 6, 4), "f4")):
+        clmatmul.matmul(a, b, out=out)
+        assert repeats.recall(device, a, b) is None
+    assert clmatmul.matmul(a, b).dtype == np.float32
+    repeats.forget()
+    out = np.empty((6, 4), "f4")
+    clmatmul.matmul(a, b, out=out)
+    assert repeats.recall(device, a, b) is not None
+    assert np.array_equal(twice(a, b), a @ b) and np.array_equal(out, a @ b)
+
+
 def test_overlapping_memory_takes_the_long_way(rng):
     (a,) = matrices(rng, (9, 9), dtype="f8")
     clmatmul.matmul(a, a)
