@@ -99,6 +99,8 @@ COEFFICIENTS = {
 <%
     # The activation of the kind as a function, for values of type `number` of `width` lanes.
     name, scalar = kind.activation, compute.scalar
+    # Some compilers fuse a product with a sum in another statement, and what it lacked is lost.
+    unfused = name in ("gelu", "gelu_tanh", "tanh") and not context.get("on_cpu", False)
     limits = LIMITS[scalar]
     whole = ("int" if scalar == "float" else "long") + width
     as_number, as_whole = f"as_{scalar}{width}", f"as_{whole}"
@@ -114,6 +116,7 @@ static inline ${number} ${title}(${number} x) {
 }
 % elif name == "tanh":
 static inline ${number} ${title}(${number} x) {
+${unfused_pragma(unfused)}\
     const ${number} wide = x < ${literal("0")} ? x + x : -(x + x), wide_low = (${number})(${literal("0")});
 ${exponential("wide", "wide_low", number, whole, as_number, as_whole, limits, scalar)}\
     const ${number} scaled = e * small_1 * small_2;
@@ -129,6 +132,7 @@ ${reciprocal(number, whole, as_number, as_whole, limits)}\
 }
 % else:
 static inline ${number} ${title}(${number} x) {
+${unfused_pragma(unfused)}\
 % if name == "sigmoid":
     const ${number} factor = (${number})(${literal("1")}), w = x, w_low = (${number})(${literal("0")});
 ${logistic(number, whole, as_number, as_whole, limits, scalar, exact_division)}\
@@ -193,6 +197,12 @@ ${reciprocal(number, whole, as_number, as_whole, limits)}\
     return y < ${literal("0.7")} ? inner : result;
 % endif
 }
+% endif
+</%def>
+
+<%def name="unfused_pragma(unfused)">\
+% if unfused:
+#pragma OPENCL FP_CONTRACT OFF
 % endif
 </%def>
 
