@@ -24,7 +24,7 @@ from clmatmul.worker_messages import raise_error
 # operands, and what must come out. Then what happens to a trial, in order; the tuner sets the
 # limits of 'verify' and 'time' by the problem.
 LIMITS = {"open": 60, "prepare": 120, "build": 30, "launch": 20, "verify": 60, "time": 60,
-          "meter": 30, "compare": 60, "prove": 60}  # fmt: skip
+          "meter": 30, "compare": 60, "prove": 60, "peaks": 30}  # fmt: skip
 _TERMINATE_SECONDS = 2
 _STDERR_TAIL = 2000
 _OURS = ("CLMATMUL_RECORD", "CLMATMUL_TUNE")  # of the application, not of its workers

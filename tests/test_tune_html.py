@@ -1,5 +1,6 @@
 """The HTML report: its charts' numbers, its elements in a real browser, and a screenshot."""
 
+import dataclasses
 import random
 import re
 import shutil
@@ -28,7 +29,7 @@ def found(tmp_path, monkeypatch):
         if config == crash
         else plain(config)
     )
-    return search(tmp_path, strategy="random", budget="120trials", seed=1)
+    return search(tmp_path, strategy="random", budget="120trials", seed=1, peaks=True)
 
 
 def test_the_page_has_every_part_and_needs_nothing_else(found):
@@ -48,6 +49,34 @@ def test_a_search_that_found_nothing_has_a_page(tmp_path, monkeypatch):
     text = page(search(tmp_path, budget="5trials"))
     assert "no configuration passed" in text and "wrong_result" in text
     assert 'id="heat-0"' not in text
+
+
+def test_the_roofline_is_what_was_measured_and_says_how_much_of_it_is_reached(found):
+    (one,) = found.problems
+    intensity = PROBLEM.flops / PROBLEM.minimum_bytes
+    assert one.peaks.roof(intensity) == 5.0 < intensity and one.peaks.roof(2.0) == 2.0
+    best = PROBLEM.flops / min(x.least_ns for x in one.trials if x.status == "ok")
+    text = page(found)
+    assert f"allows 5 GFLOP/s; the best reaches {best / 5:.0%} of it" in text
+    assert "5 GFLOP/s in ordinary float32 instructions" in text and "1 GB/s in a copy" in text
+    assert one.to_dict()["peaks"] == {"compute": "float32", "gflops": 5.0, "gbs": 1.0}
+    fast = dataclasses.replace(one, peaks=dataclasses.replace(one.peaks, gflops=best / 2))
+    assert "200% of it. More than the line" in page(dataclasses.replace(found, problems=(fast,)))
+    without = dataclasses.replace(one, peaks=None)
+    text = page(dataclasses.replace(found, problems=(without,)))
+    assert "were not measured" in text and 'id="roofline-0"' not in text
+
+
+def test_the_roof_bends_where_memory_no_longer_limits():
+    svg = charts.roofline("r", 100.0, [("best", 40.0), ("default", 39.0)], 80.0, 10.0)
+    (left, _), (ridge, top), (right, same) = (
+        tuple(map(float, x.split(","))) for x in re.search(r'points="([^"]*)"', svg)[1].split()
+    )
+    assert left < ridge < right and top == same
+    marks = [float(x) for x in re.findall(r'cy="([\d.]+)"', svg)]
+    assert top < min(marks)
+    labels = [float(y) for y in re.findall(r'y="([\d.]+)"[^>]*>(?:best|default) ', svg)]
+    assert labels[1] - labels[0] >= 13.9  # though the marks all but coincide
 
 
 def test_the_importance_of_a_parameter_is_the_variance_that_it_explains():

@@ -96,6 +96,7 @@ def run(arguments):
         jobs=arguments.jobs,
         weights=[x.weight for x in wanted],
         objective=arguments.objective,
+        peaks=bool(arguments.report),
         progress=_Acknowledging(progress) if arguments.jsonl else progress,
     )
     if arguments.report and not report.dry_run:

@@ -50,7 +50,10 @@ class _Axes:
     def _ticks(self, limits):
         low, high = limits
         if self._log:
-            return [10.0**e for e in range(math.ceil(low), math.floor(high) + 1)]
+            tens = [10.0**e for e in range(math.floor(low), math.floor(high) + 1)]
+            few = high - low < 2
+            ticks = [f * ten for ten in tens for f in ((1, 2, 5) if few else (1,))]
+            return [x for x in ticks if low <= math.log10(x) <= high]
         step = 10 ** math.floor(math.log10((high - low) / 2))
         step *= next(f for f in (1, 2, 5, 10) if (high - low) / (f * step) <= 6)
         return [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
@@ -139,23 +142,23 @@ def bars(name, title, values):
 
 def roofline(name, intensity, points, compute, bandwidth):
     """intensity: operations a byte. points: (label, GFLOP/s). compute: the highest GFLOP/s and
-    bandwidth: the highest GB/s that were measured, or None."""
-    ridge = compute / bandwidth if bandwidth else intensity
-    xs = [intensity / 8, intensity * 8, ridge / 4, ridge * 4]
-    ys = [y for _, y in points] + [compute]
-    axes = _Axes(xs, [*ys, min(ys) / 3], log=True)
+    bandwidth: the highest GB/s that were measured."""
+    ridge = compute / bandwidth
+    left, right = min(intensity / 4, ridge / 4), max(intensity * 4, ridge * 4)
+    low, high = min([y for _, y in points] + [left * bandwidth]), compute
+    axes = _Axes([left, right], [low, *[y for _, y in points], high], log=True)
     body = axes.frame("operations a byte", "GFLOP/s")
-    left, right = min(xs), max(xs)
-    corners = (
-        [(ridge, compute), (right, compute)] if bandwidth else [(left, compute), (right, compute)]
-    )
-    if bandwidth:
-        foot = max(left, min(ys) / 3 / bandwidth)
-        corners.insert(0, (foot, foot * bandwidth))
+    corners = [(left, left * bandwidth), (ridge, compute), (right, compute)]
     path = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in corners)
     body += f'<polyline class="roof" points="{path}"/>'
-    for label, value in points:
-        x, y = axes.x(intensity), axes.y(value)
+    body += _text(axes.x(left) + 24, axes.y(left * bandwidth) - 4, f"{bandwidth:.3g} GB/s", "start")
+    body += _text(axes.x(right) - 4, axes.y(compute) - 6, f"{compute:.4g} GFLOP/s", "end")
+    x = axes.x(intensity)
+    lowest = None  # of two marks that lie on each other, the second's label goes below
+    for label, value in sorted(points, key=lambda point: -point[1]):
+        y = axes.y(value)
         body += f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="4"/>'
-        body += _text(x + 8, y + 4, label, "start")
+        at = y + 4 if lowest is None else max(y + 4, lowest + 14)
+        body += _text(x + 8, at, f"{label} {value:.4g}", "start")
+        lowest = at
     return _svg(name, "Roofline", body)

@@ -147,18 +147,26 @@ def importance(records):
 
 
 def _roofline(found, passed, i):
-    problem = found.problem
-    speeds = [problem.flops / x.least_ns for x in passed]
-    default = next((x for x in found.rows if x.origin == "default"), None)
-    points = [("best", max(speeds))]
-    if default is not None:
-        points.append(("default", problem.flops / default.median_ns))
+    problem, peaks = found.problem, found.peaks
+    if peaks is None:
+        return "<h3>Roofline</h3><p>The device's peaks were not measured.</p>"
+    fastest = min(passed, key=lambda x: x.least_ns)
+    points = [("best", problem.flops / fastest.least_ns)]
+    default = next((x.name for x in found.rows if x.origin == "default"), None)
+    points += [("default", problem.flops / x.least_ns) for x in passed if str(x.config) == default]
     intensity = problem.flops / problem.minimum_bytes
-    measured = found.peaks or {}
-    compute = max(measured.get("gflops", 0.0), max(speeds))
-    chart = charts.roofline(f"roofline-{i}", intensity, points, compute, measured.get("gbs"))
-    note = "the highest that was measured here"
-    return f"<h3>Roofline</h3><p>The dashed line is {note}.</p>{_wide(chart)}"
+    roof = peaks.roof(intensity)
+    chart = charts.roofline(f"roofline-{i}", intensity, points, peaks.gflops, peaks.gbs)
+    part = points[0][1] / roof
+    note = (
+        f"The dashed line is what this device was seen to do: {peaks.gflops:.4g} GFLOP/s in "
+        f"ordinary {peaks.compute} instructions that touch no memory, and {peaks.gbs:.3g} GB/s in "
+        f"a copy of memory larger than its caches. This product has {intensity:.3g} operations a "
+        f"byte, for which the line allows {roof:.4g} GFLOP/s; the best reaches {part:.0%} of it."
+    )
+    if part > 1:
+        note += " More than the line allows comes from matrix units, or out of the caches."
+    return f"<h3>Roofline</h3><p>{note}</p>{_wide(chart)}"
 
 
 def _failures(found):

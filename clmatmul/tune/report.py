@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from clmatmul.choose import Choice
 from clmatmul.measure import Comparison
+from clmatmul.tune.peaks import Peaks
 
 _COST_NAMES = {"time": "median_ns", "energy": "energy_uj"}
 
@@ -34,7 +35,7 @@ class ProblemReport:
     winner: the TuningRecord that products of this problem now use, None if nothing passed.
     comparison: the best against the default, run in turn. curve: (seconds, least cost) whenever
     the best improved: in ns, or in µJ where the objective is energy. trials: every TuningRecord
-    of the search. peaks: what the device was seen to reach; a measured `Peaks`, or None.
+    of the search. peaks: what the device can do at most, if that was measured.
     """
 
     problem: object
@@ -55,7 +56,7 @@ class ProblemReport:
     curve: tuple = ()
     trials: tuple = ()
     seconds: float = 0.0
-    peaks: dict | None = None
+    peaks: Peaks | None = None
     objective: str = "time"
 
     def to_dict(self):
@@ -86,6 +87,7 @@ class ProblemReport:
             "verdict": self.verdict,
             "stopped": self.stopped,
             "outlook": self.outlook,
+            "peaks": None if self.peaks is None else self.peaks.to_dict(),
             "best_so_far": [{"seconds": s, _COST_NAMES[self.objective]: x} for s, x in self.curve],
         }
 

@@ -5,6 +5,7 @@ built and checked first, side by side, and timed afterwards: nothing is built wh
 """
 
 import json
+import logging
 import os
 import queue
 import shutil
@@ -17,8 +18,10 @@ from clmatmul.lanes import DeviceLost, Lane, failed_trial, trial_of
 from clmatmul.problem_json import problem_to_dict
 from clmatmul.space import program_of
 from clmatmul.supervisor import LIMITS, WorkerFailure
+from clmatmul.tune.peaks import Peaks
 
 __all__ = ["DeviceLost", "Trials"]
+_log = logging.getLogger("clmatmul")
 _SLOWEST_SECONDS = 30  # of a run, as long as nothing is known
 _SLOWEST_FACTOR = 20  # times slower than the best: not run at full size
 _LEAST_SLOWEST_SECONDS = 0.1
@@ -149,6 +152,16 @@ class Trials:
             return self._timer.ask(request, "build", limits)["costs"]
         except WorkerFailure as failure:
             raise DeviceError(f"the comparison failed: {failure}") from None
+
+    def peaks(self, compute):
+        """The Peaks of the device for a compute type; None if they cannot be measured."""
+        try:
+            return Peaks(**self._timer.ask({"do": "peaks", "compute": compute}, "peaks", LIMITS))
+        except (WorkerFailure, DeviceError) as failure:
+            if isinstance(failure, DeviceLost):
+                raise
+            _log.warning("the peaks of the device were not measured: %s", failure)
+            return None
 
     def prove(self, config, seconds):
         """What is wrong with a configuration at sizes of all kinds and in many runs, or None."""

@@ -48,7 +48,7 @@ _CLEAR_WIN = 1.1  # an interrupted search publishes only a best that is this muc
 def tune(
     problems, device=None, budget="60s", *, strategy=DEFAULT, seed=0, timeout=None, db=None,
     force=False, variants=None, within=None, dry_run=False, progress=None, jobs=None, weights=None,
-    objective="time",
+    objective="time", peaks=False,
 ):  # fmt: skip
     """Find the fastest configuration for each problem; the next product of it uses it.
 
@@ -62,7 +62,8 @@ def tune(
     values}}, to search these variants and values only. weights: of each problem, by which the
     budget is shared; equal by default. dry_run: only say what would be
     done. progress: a `tune.progress.Progress` that is told of each trial. jobs: how many processes
-    build side by side. objective: 'time', or 'energy' where the device has a meter.
+    build side by side. objective: 'time', or 'energy' where the device has a meter. peaks: measure
+    also, in a second, what the device can do at most.
 
     Returns a Report. Ctrl-C ends the search, not the call: the report says `interrupted`.
     Raises NoDeviceError, UnsupportedError (also where energy cannot be measured), ArgumentError,
@@ -74,7 +75,7 @@ def tune(
     search = find_strategy(strategy)
     find_objective(objective)
     options = _Options(search, seed, force, _variants(variants), _checked_within(within),
-                       objective)  # fmt: skip
+                       objective, peaks)  # fmt: skip
     shares = _shares(weights, len(problems))
     if timeout is not None and not timeout > 0:
         raise ArgumentError(f"timeout={timeout!r} must be a number of seconds above 0, or None")
@@ -108,6 +109,7 @@ class _Options:
     variants: tuple
     within: dict | None
     objective: str
+    peaks: bool
 
 
 def _shares(weights, count):
@@ -194,6 +196,7 @@ class _Tuner:
         self._options = options
         self._progress = progress
         # A search that learns nothing goes through everything, however long nothing is gained.
+        self._peaks = {}  # compute type → Peaks, or None if they could not be measured
         self._may_settle = options.strategy not in (STRATEGIES["exhaustive"], STRATEGIES["random"])
 
     def _search(self, problem, budget):
@@ -225,6 +228,7 @@ class _Tuner:
             search.numpy_ns = numpy_time_ns(problem)
             self._trials.prepare(problem, self._options.seed)
             stopped = self._run(search)
+            self._measure_peaks(problem)
             return self._conclude(search, stopped)
         except KeyboardInterrupt:
             self._trials.kill()
@@ -234,6 +238,10 @@ class _Tuner:
             raise
         finally:
             self._progress.end()
+
+    def _measure_peaks(self, problem):
+        if self._options.peaks and problem.compute not in self._peaks:
+            self._peaks[problem.compute] = self._trials.peaks(problem.compute)
 
     def _run(self, search):
         """Trials until the budget is spent; returns why the search ended."""
@@ -359,6 +367,7 @@ class _Tuner:
             seconds=search.seconds,
             curve=search.curve,
             objective=search.objective,
+            peaks=self._peaks.get(search.problem.compute),
         )
 
 

@@ -23,6 +23,7 @@ from clmatmul.problem_json import problem_from_dict
 from clmatmul.selection import resolve
 from clmatmul.trial import Trial, Workload, check_config, fault_in_proof, is_sane, try_config
 from clmatmul.tune.energy import energy_uj, find_meter
+from clmatmul.tune.peaks import measure_peaks, remembered
 from clmatmul.worker_messages import error_to_dict
 
 _LEAST_ROUNDS = 6  # fewer cannot tell two apart with 95 % confidence
@@ -101,6 +102,11 @@ class Session:
         self._enter("prove")
         config = TileConfig.parse(request["config"])
         return {"fault": fault_in_proof(self._device, self._workload, config, request["seconds"])}
+
+    def _peaks(self, request):
+        self._enter("peaks")
+        found = measure_peaks(self._device, request["compute"], self._workload.has_events)
+        return remembered(self._device.profile.key, found).to_dict()
 
     def _compare(self, request):
         """Times of several configurations, run in turn; builds come first, never in between.
