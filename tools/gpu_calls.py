@@ -1,6 +1,7 @@
 """What a call costs on a GPU: prepared products beside torch's eager ones, and NumPy in and out.
 
     python tools/gpu_calls.py                       both
+    python tools/gpu_calls.py --second              what a second launch costs (k in parts)
     python tools/gpu_calls.py --eager 64 128 256    products a second apart from the arithmetic
     python tools/gpu_calls.py --host 8192           NumPy in, NumPy out, and what it is made of
 
@@ -80,6 +81,45 @@ def eager(sizes):
               f"({min(ratios):.2f} to {max(ratios):.2f})  {plan.config}")  # fmt: skip
 
 
+def second():
+    """What splitting k costs: as called, and by events of a queue that is waited for each time."""
+    import pyopencl as cl
+    import pyopencl.array as cl_array
+
+    device = resolve("gpu")
+    queue = cl.CommandQueue(device.context, device.cl_device)
+    tile = "tile_m=32, tile_n=32, tile_k=32, micro_m=8, micro_n=4, unroll=8, slices=4"
+    for m, n, k, splits in ((64, 64, 1024, 8), (256, 256, 4096, 8), (512, 2048, 1024, 2)):
+        rng = np.random.default_rng(k)
+        a, b = (rng.standard_normal(x).astype(np.float32) for x in ((m, k), (k, n)))
+        arrays = [cl_array.to_device(queue, x) for x in (a, b, np.zeros((m, n), np.float32))]
+        calls, events = [], []
+        for parts in (1, splits):
+            plan = MatMul(*arrays, config=f"register_blocked({tile}, splits={parts})")
+            times = []
+            for _ in range(_ROUNDS + 1):
+                start = time.perf_counter()
+                for _ in range(_CALLS):
+                    plan(*arrays)
+                queue.finish()
+                times.append((time.perf_counter() - start) / _CALLS * 1e6)
+            calls.append(statistics.median(times[1:]))
+            check(arrays[2].get(), a, b, f"{m}×{n}×{k}")
+            executable = find_route(device, plan.problem, plan.config).executable
+            operands = {x: (y.base_data, 0) for x, y in zip(("a", "b", "out"), arrays, strict=True)}
+            for _ in range(5 * _ROUNDS):
+                record = []
+                executable(device.profiling_queue(), operands, record=record)
+                devices.wait(record)
+                if parts > 1:
+                    events.append([time / 1e3 for x in record for time in devices.event_times(x)])
+        spans = [(x[2] - x[0], x[1] - x[0], x[3] - x[2]) for x in events]
+        begun, first, last = (statistics.median(x) for x in zip(*spans, strict=True))
+        print(f"{m}×{n}×{k}: {calls[0]:.1f} µs a call in one launch, {calls[1]:.1f} with k in "
+              f"{splits} parts, of which the first takes {first:.1f} µs; the second begins "
+              f"{begun:.1f} after it began, and takes {last:.1f}")  # fmt: skip
+
+
 def host(n):
     """The time of a product of NumPy arrays, and of its parts alone, in ms."""
     rng = np.random.default_rng(n)
@@ -156,7 +196,11 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--eager", type=int, nargs="*", metavar="N")
     parser.add_argument("--host", type=int, nargs="*", metavar="N")
+    parser.add_argument("--second", action="store_true")
     options = parser.parse_args(arguments)
+    if options.second:
+        second()
+        return
     both = options.eager is None and options.host is None
     if both or options.eager is not None:
         eager(options.eager or [64, 128, 256, 512])
