@@ -3,6 +3,7 @@
     python tools/gpu_bench.py                         chosen configurations at 1024, 2048, 4096
     python tools/gpu_bench.py --search --sizes 4096   a list of candidates, to choose from
     python tools/gpu_bench.py --shapes                matrix times vector, skinny, batched, small
+    python tools/gpu_bench.py --config portable       what another vendor's device would get here
     python tools/gpu_bench.py --clblast LIBRARY       CLBlast with its defaults takes turns as well
 
 Both sides multiply the same numbers. Candidates and cuBLAS take turns, and every other round the
@@ -36,6 +37,7 @@ from gpu_bench_cases import CHOSEN, SEARCHED, SHAPES, Product  # noqa: E402
 from clmatmul import MatMul, bench_clblast  # noqa: E402
 from clmatmul import device as devices  # noqa: E402
 from clmatmul.bench_suites import Entry  # noqa: E402
+from clmatmul.choose import choose  # noqa: E402
 from clmatmul.config import TileConfig  # noqa: E402
 from clmatmul.errors import ClmatmulError  # noqa: E402
 from clmatmul.explanation import plain_problem  # noqa: E402
@@ -66,6 +68,18 @@ class Built:
     error: str
 
 
+def problem_of(product):
+    """The Problem of a product of whole, aligned arrays."""
+    batch = (product.batch,) if product.batch > 1 else ()
+    return plain_problem(product.m, product.n, product.k, product.dtype, product.layout, batch)
+
+
+def portable_choice(product, profile):
+    """What would be chosen without the kernels of one vendor."""
+    choices = choose(problem_of(product), profile)
+    return next(x.config for x in choices if not x.config.variant.startswith("nv_"))
+
+
 def build_one(text, product):
     """Build and verify a configuration, so that the program cache has it; a `Built`."""
     import pyopencl as cl
@@ -75,11 +89,7 @@ def build_one(text, product):
     config = None if text is None else TileConfig.parse(text)
     try:
         device = devices.device_of_queue(gpu_queue())
-        batch = (product.batch,) if product.batch > 1 else ()
-        problem = plain_problem(
-            product.m, product.n, product.k, product.dtype, product.layout, batch
-        )
-        find_route(device, problem, config)
+        find_route(device, problem_of(product), config)
     except ClmatmulError as error:
         return Built(config, product, 0.0, str(error).splitlines()[0])
     return Built(config, product, time.perf_counter() - start, "")
@@ -329,9 +339,14 @@ def build_all(wanted, processes):
     return {(x.config, x.product) for x in done if not x.error}
 
 
-def wanted_products(options):
+def wanted_products(options, profile):
     """product → configurations to time for it."""
-    given = [None if x == "choice" else TileConfig.parse(x) for x in options.config or ()]
+
+    def given(text, product):
+        if text == "portable":
+            return portable_choice(product, profile)
+        return None if text == "choice" else TileConfig.parse(text)
+
     if options.shapes:
         table = {p: (None, *configs) for p, configs in SHAPES.items() if p.dtype in options.dtypes}
     else:
@@ -341,7 +356,8 @@ def wanted_products(options):
             for dtype in options.dtypes
             for n in options.sizes
         }
-    return {p: given or configs for p, configs in table.items()}
+    texts = options.config or ()
+    return {p: [given(x, p) for x in texts] or configs for p, configs in table.items()}
 
 
 def main(arguments=None):
@@ -352,8 +368,10 @@ def main(arguments=None):
     parser.add_argument("--search", action="store_true", help="time all candidates")
     parser.add_argument("--shapes", action="store_true", help="time the other shapes")
     parser.add_argument(
-        "--config", action="append", help="time these configurations instead ('choice': our own)"
-    )
+        "--config", action="append",
+        help="time these configurations instead ('choice': our own; 'portable': without the "
+             "kernels of one vendor)",
+    )  # fmt: skip
     parser.add_argument("--clblast", metavar="LIBRARY", help="CLBlast's file; it takes turns too")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--json", type=Path, help="write the rows to this file")
@@ -365,7 +383,7 @@ def main(arguments=None):
     print(f"{queue.device.name}, driver {queue.device.driver_version}, torch {torch.__version__}, "
           f"{time.strftime('%Y-%m-%d')}\nbuilding:")  # fmt: skip
     library = bench_clblast.load(options.clblast) if options.clblast else None
-    table = wanted_products(options)
+    table = wanted_products(options, devices.device_of_queue(queue).profile)
     built = build_all([(c, p) for p in table for c in table[p]], options.processes)
     rows = []
     for product, configs in table.items():
