@@ -34,17 +34,19 @@ RUNTIME_PARAMETERS = {
     # Rows of tiles that are walked together, so that groups share tiles in the cache.
     "group_rows": (1, 4, 8, 16),
     # Parts into which the sum over k is cut, each a work-group's; who comes last adds them up.
-    "splits": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128),
+    "splits": (*range(1, 17), 20, 24, 28, 32, 40, 48, 64, 96, 128),
+    # Work-groups a compute unit in a full wave, whose tiles are not cut; with 0 every tile is.
+    "wave": (0, 1, 2, 3, 4, 5, 6, 8, 9),
 }
 DEFAULT = dict(tile_m=32, tile_n=32, tile_k=16, micro_m=4, micro_n=4, stages=2, registers=0,
-               group_rows=8, splits=1)
+               group_rows=8, splits=1, wave=0)
 TEST_CONFIGS = (
     dict(tile_m=16, tile_n=32, tile_k=8, micro_m=4, micro_n=4, stages=3, registers=0,
-         group_rows=4, splits=1),
+         group_rows=4, splits=1, wave=0),
     dict(tile_m=32, tile_n=16, tile_k=8, micro_m=4, micro_n=4, stages=2, registers=128,
-         group_rows=1, splits=3),
+         group_rows=1, splits=3, wave=0),
     dict(tile_m=32, tile_n=16, tile_k=16, micro_m=4, micro_n=4, stages=4, registers=0,
-         group_rows=8, splits=2),
+         group_rows=8, splits=2, wave=1),
 )
 CONSTRAINTS = (
     "work_items >= 32",
@@ -58,6 +60,7 @@ CONSTRAINTS = (
     "local_bytes <= profile.usable_local_bytes",
     "needed_registers <= 255",
     "splits == 1 or splits * tile_k <= problem.k",
+    "wave == 0 or splits > 1",
 )
 ALIGNMENT_CLASSES = (1, 16)
 INSTRUMENT = ("none",)
@@ -121,23 +124,23 @@ def derive(config, kind, profile):
 
 
 def workspace(config, derived, problem, profile):
-    splits, _ = splits_of(config, problem, config.tile_k)
-    return partial_workspace(config, splits, derived.work_items // 32, problem)
+    t = tiles_of(config, problem, profile, config.tile_k)
+    return partial_workspace(config, t, derived.work_items // 32, problem)
 
 
 def launches(config, derived, problem, profile):
-    return split_launches("nv_async", config, derived, problem, ("a", "b"), config.tile_k)
+    return tile_launches("nv_async", tiles_of(config, problem, profile, config.tile_k), derived)
 
 
 # By tiles: speed with every compute unit busy, in multiples of the naive kernel's (where tiled
 # has 3); work-groups that share a unit; tile_m, tile_n, micro_m, micro_n, stages,
 # registers.
 SPEEDS = (
-    (14.5, 4, (64, 128, 8, 8, 3, 0)),
-    (13, 6, (64, 64, 8, 8, 3, 0)),
+    (14.5, 3, (64, 128, 8, 8, 3, 0)),
+    (13, 5, (64, 64, 8, 8, 3, 0)),
     (12.5, 4, (64, 64, 8, 4, 3, 0)),
     (10.5, 6, (32, 64, 4, 8, 3, 0)),
-    (8, 12, (32, 32, 4, 4, 3, 0)),
+    (8, 9, (32, 32, 4, 4, 3, 0)),
 )
 
 
@@ -146,10 +149,10 @@ def propose(problem, profile):
     for speed, shared, numbers in SPEEDS:
         values = dict(zip(names, numbers), tile_k=16, group_rows=8)
         items = values["tile_m"] * values["tile_n"] // (values["micro_m"] * values["micro_n"])
-        splits, rank = best_splits(problem, profile, values, items, shared, speed, 4)
+        division, rank = best_splits(problem, profile, values, items, shared, speed, 4)
         note = "%d×%d elements in registers, %d stages of asynchronous copies" % (
             values["micro_m"], values["micro_n"], values["stages"])
-        yield rank, dict(values, splits=splits), note
+        yield rank, dict(values, **division), note
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
 <%namespace name="load" file="parts/load.mako"/>\

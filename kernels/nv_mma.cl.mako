@@ -39,14 +39,19 @@ RUNTIME_PARAMETERS = {
     # Rows of tiles that are walked together, so that groups share tiles in the cache.
     "group_rows": (1, 4, 8, 16),
     # Parts into which the sum over k is cut, each a work-group's; who comes last adds them up.
-    "splits": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128),
+    "splits": (*range(1, 17), 20, 24, 28, 32, 40, 48, 64, 96, 128),
+    # Work-groups a compute unit in a full wave, whose tiles are not cut; with 0 every tile is.
+    "wave": (0, 1, 2, 3, 4, 5, 6, 8, 9),
 }
 DEFAULT = dict(tile_m=64, tile_n=64, bytes_k=64, warp_m=32, warp_n=32, stages=3, group_rows=8,
-               splits=1)
+               splits=1, wave=0)
 TEST_CONFIGS = (
-    dict(tile_m=64, tile_n=128, bytes_k=64, warp_m=32, warp_n=64, stages=3, group_rows=4, splits=1),
-    dict(tile_m=64, tile_n=64, bytes_k=128, warp_m=32, warp_n=32, stages=2, group_rows=8, splits=2),
-    dict(tile_m=128, tile_n=64, bytes_k=128, warp_m=64, warp_n=16, stages=2, group_rows=1, splits=3),
+    dict(tile_m=64, tile_n=128, bytes_k=64, warp_m=32, warp_n=64, stages=3, group_rows=4,
+         splits=1, wave=0),
+    dict(tile_m=64, tile_n=64, bytes_k=128, warp_m=32, warp_n=32, stages=2, group_rows=8,
+         splits=2, wave=0),
+    dict(tile_m=128, tile_n=64, bytes_k=128, warp_m=64, warp_n=16, stages=2, group_rows=1,
+         splits=3, wave=0),
 )
 CONSTRAINTS = (
     "warp_m <= tile_m",
@@ -58,6 +63,7 @@ CONSTRAINTS = (
     "local_bytes <= profile.usable_local_bytes",
     "registers <= 255",
     "splits == 1 or splits * tile_k <= problem.k",
+    "wave == 0 or splits > 1",
 )
 TEST_DTYPE, TEST_ALIGNMENT = "float16", 64
 ALIGNMENT_CLASSES = (1, 16)
@@ -106,12 +112,12 @@ def derive(config, kind, profile):
 
 
 def workspace(config, derived, problem, profile):
-    splits, _ = splits_of(config, problem, derived.tile_k)
-    return partial_workspace(config, splits, derived.work_items // 32, problem)
+    t = tiles_of(config, problem, profile, derived.tile_k)
+    return partial_workspace(config, t, derived.work_items // 32, problem)
 
 
 def launches(config, derived, problem, profile):
-    return split_launches("nv_mma", config, derived, problem, ("a", "b"), derived.tile_k)
+    return tile_launches("nv_mma", tiles_of(config, problem, profile, derived.tile_k), derived)
 
 
 # By tiles: speed with every compute unit busy, in multiples of the naive kernel's, for 16-bit
@@ -119,11 +125,11 @@ def launches(config, derived, problem, profile):
 SPEEDS = (
     (120, 1, (128, 256, 64, 64, 128, 3)),
     (115, 2, (128, 128, 64, 64, 64, 3)),
-    (90, 4, (64, 64, 32, 32, 128, 3)),
-    (50, 6, (64, 32, 32, 16, 128, 3)),
-    (35, 8, (32, 32, 16, 16, 128, 4)),
-    (45, 8, (64, 16, 32, 16, 128, 4)),
-    (40, 8, (16, 64, 16, 32, 128, 4)),
+    (90, 3, (64, 64, 32, 32, 128, 3)),
+    (50, 4, (64, 32, 32, 16, 128, 3)),
+    (35, 5, (32, 32, 16, 16, 128, 4)),
+    (45, 5, (64, 16, 32, 16, 128, 4)),
+    (40, 5, (16, 64, 16, 32, 128, 4)),
 )
 
 
@@ -134,11 +140,11 @@ def propose(problem, profile):
         values = dict(zip(names, numbers), group_rows=8)
         items = 32 * (values["tile_m"] // values["warp_m"]) * (values["tile_n"] // values["warp_n"])
         tiles = dict(values, tile_k=values["bytes_k"] // size)
-        splits, rank = best_splits(
-            problem, profile, tiles, items, shared, speed * 2 / size, size)
+        division, rank = best_splits(
+            problem, profile, tiles, items, shared, speed * 2 / size, size, most=4000)
         note = "tensor cores, %d×%d tiles, %d stages of asynchronous copies" % (
             values["tile_m"], values["tile_n"], values["stages"])
-        yield rank, dict(values, splits=splits), note
+        yield rank, dict(values, **division), note
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
 <%namespace name="load" file="parts/load.mako"/>\

@@ -33,15 +33,17 @@ RUNTIME_PARAMETERS = {
     # Rows of tiles that are walked together, so that groups share tiles in the cache.
     "group_rows": (1, 4, 8, 16),
     # Parts into which the sum over k is cut, each a work-group's; who comes last adds them up.
-    "splits": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128),
+    "splits": (*range(1, 17), 20, 24, 28, 32, 40, 48, 64, 96, 128),
+    # Work-groups a compute unit in a full wave, whose tiles are not cut; with 0 every tile is.
+    "wave": (0, 1, 2, 3, 4, 5, 6, 8, 9),
 }
 DEFAULT = dict(tile_m=64, tile_n=64, tile_k=16, warp_m=32, warp_n=32, stages=3, ahead=1,
-               group_rows=8, splits=1)
+               group_rows=8, splits=1, wave=0)
 TEST_CONFIGS = (
     dict(tile_m=32, tile_n=64, tile_k=16, warp_m=16, warp_n=32, stages=3, ahead=2, group_rows=4,
-         splits=1),
+         splits=1, wave=0),
     dict(tile_m=64, tile_n=32, tile_k=16, warp_m=32, warp_n=16, stages=2, ahead=1, group_rows=8,
-         splits=2),
+         splits=2, wave=0),
 )
 CONSTRAINTS = (
     "warp_m <= tile_m",
@@ -54,6 +56,7 @@ CONSTRAINTS = (
     "registers <= 255",
     "ahead == 1 or stages >= 3",
     "splits == 1 or splits * tile_k <= problem.k",
+    "wave == 0 or splits > 1",
 )
 TEST_DTYPE = "float64"
 ALIGNMENT_CLASSES = (1, 16)
@@ -97,12 +100,12 @@ def derive(config, kind, profile):
 
 
 def workspace(config, derived, problem, profile):
-    splits, _ = splits_of(config, problem, config.tile_k)
-    return partial_workspace(config, splits, derived.work_items // 32, problem)
+    t = tiles_of(config, problem, profile, config.tile_k)
+    return partial_workspace(config, t, derived.work_items // 32, problem)
 
 
 def launches(config, derived, problem, profile):
-    return split_launches("nv_mma_f64", config, derived, problem, ("a", "b"), config.tile_k)
+    return tile_launches("nv_mma_f64", tiles_of(config, problem, profile, config.tile_k), derived)
 
 
 # By tiles: speed with every compute unit busy, in multiples of the naive kernel's; work-groups
@@ -111,7 +114,7 @@ SPEEDS = (
     (14.5, 1, (128, 128, 32, 64, 4, 2, 16)),
     (15.7, 2, (64, 64, 32, 32, 4, 1, 8)),
     (15, 2, (64, 64, 32, 32, 3, 1, 8)),
-    (10, 6, (32, 32, 16, 16, 4, 1, 8)),
+    (10, 4, (32, 32, 16, 16, 4, 1, 8)),
 )
 
 
@@ -122,10 +125,10 @@ def propose(problem, profile):
         if min(problem.m, problem.n) >= 6144:
             values["group_rows"] = 16
         items = 32 * (values["tile_m"] // values["warp_m"]) * (values["tile_n"] // values["warp_n"])
-        splits, rank = best_splits(problem, profile, values, items, shared, speed, 8)
+        division, rank = best_splits(problem, profile, values, items, shared, speed, 8)
         note = "float64 tensor cores, %d×%d tiles, %d stages of asynchronous copies" % (
             values["tile_m"], values["tile_n"], values["stages"])
-        yield rank, dict(values, splits=splits), note
+        yield rank, dict(values, **division), note
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
 <%namespace name="load" file="parts/load.mako"/>\

@@ -32,20 +32,23 @@ PARAMETERS = {
 RUNTIME_PARAMETERS = {
     # Rows of tiles that are walked together, so that groups share tiles in the cache.
     "group_rows": (1, 4, 8, 16),
-    # Parts into which the sum over k is cut; who comes last adds them up.
-    "splits": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128),
+    # Parts into which the sum over k is cut, each a work-group's; who comes last adds them up.
+    "splits": (*range(1, 17), 20, 24, 28, 32, 40, 48, 64, 96, 128),
+    # Work-groups a compute unit in a full wave, whose tiles are not cut; with 0 every tile is.
+    "wave": (0, 1, 2, 3, 4, 5, 6, 8, 9),
 }
-DEFAULT = dict(tile_m=128, tile_n=256, bytes_k=128, stages=4, group_rows=8, splits=1)
+DEFAULT = dict(tile_m=128, tile_n=256, bytes_k=128, stages=4, group_rows=8, splits=1, wave=0)
 TEST_CONFIGS = (
-    dict(tile_m=128, tile_n=64, bytes_k=128, stages=3, group_rows=4, splits=1),
-    dict(tile_m=64, tile_n=128, bytes_k=128, stages=4, group_rows=8, splits=3),
-    dict(tile_m=128, tile_n=192, bytes_k=128, stages=2, group_rows=1, splits=1),
-    dict(tile_m=128, tile_n=256, bytes_k=128, stages=4, group_rows=8, splits=1),
+    dict(tile_m=128, tile_n=64, bytes_k=128, stages=3, group_rows=4, splits=1, wave=0),
+    dict(tile_m=64, tile_n=128, bytes_k=128, stages=4, group_rows=8, splits=3, wave=0),
+    dict(tile_m=128, tile_n=192, bytes_k=128, stages=2, group_rows=1, splits=1, wave=0),
+    dict(tile_m=128, tile_n=256, bytes_k=128, stages=4, group_rows=8, splits=1, wave=0),
 )
 CONSTRAINTS = (
     "work_items <= profile.max_work_group_size",
     "local_bytes <= profile.usable_local_bytes",
     "splits == 1 or splits * tile_k <= problem.k",
+    "wave == 0 or splits > 1",
     # what a tensor map can tell
     "a_packed or min(problem.a.row_stride, problem.a.col_stride) > 0",
     "b_packed or min(problem.b.row_stride, problem.b.col_stride) > 0",
@@ -121,14 +124,8 @@ def tile_k_of(config, size):
 
 
 def tiling(config, derived, problem, profile):
-    terms = ceil_div(ceil_div(problem.k, config.splits), derived.tile_k) * derived.tile_k
-    splits = ceil_div(problem.k, terms)
-    tiles_m, tiles_n = ceil_div(problem.m, config.tile_m), ceil_div(problem.n, config.tile_n)
-    work = problem.batch_count * tiles_m * tiles_n * splits
-    return dict(
-        tiles_m=tiles_m, tiles_n=tiles_n, splits=splits, per_split=terms, work=work,
-        groups=min(work, profile.compute_units * derived_shared(derived)),
-    )
+    t = tiles_of(config, problem, profile, derived.tile_k)
+    return dict(t, groups=min(t["work"], profile.compute_units * derived_shared(derived)))
 
 
 def derived_shared(derived):
@@ -145,7 +142,7 @@ def workspace(config, derived, problem, profile):
     for place, entry in enumerate(found.values()):
         entry.update(first=place, last=packs)
     found["maps"] = dict(bytes=256 * t["groups"], alignment=128, first=packs, last=packs)
-    found.update(partial_workspace(config, t["splits"], 4 * derived.consumers, problem, packs))
+    found.update(partial_workspace(config, t, 4 * derived.consumers, problem, packs))
     return found
 
 
@@ -180,6 +177,8 @@ def launches(config, derived, problem, profile):
     return found
 
 
+MAPS_NS = 1500  # in which a work-group makes its tensor maps
+
 # By tiles: speed with every compute unit busy, in multiples of the naive kernel's, for 16-bit
 # floats; work-groups that share a unit; tile_m, tile_n, stages.
 SPEEDS = (
@@ -202,11 +201,12 @@ def propose(problem, profile):
         values = dict(tile_m=tile_m, tile_n=tile_n, bytes_k=128, stages=stages, group_rows=8)
         items = 128 * (tile_m // 64 + 1)
         tiles = dict(values, tile_k=128 // size)
-        splits, rank = best_splits(
-            problem, profile, tiles, items, shared, speed * 2 / size, size, before)
+        division, rank = best_splits(
+            problem, profile, tiles, items, shared, speed * 2 / size, size,
+            before + MAPS_NS, most=3200)
         note = "tensor cores fed by the copy engine, %d×%d tiles, %d stages" % (
             tile_m, tile_n, stages)
-        yield rank, dict(values, splits=splits), note
+        yield rank, dict(values, **division), note
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
 <%namespace name="load" file="parts/load.mako"/>\

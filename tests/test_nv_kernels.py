@@ -31,7 +31,7 @@ VARIANTS = ("nv_async", "nv_mma_f64", "nv_mma")
 def nvidia(device):
     """The device under test in the guise of an NVIDIA one."""
     found = Device(device.cl_device)
-    found.profile = replace(device.profile, family="nvidia").with_probes(
+    found.profile = replace(device.profile, family="nvidia", compute_units=3).with_probes(
         compute_capability=90, static_local_bytes=231424
     )
     return found
@@ -86,6 +86,13 @@ def test_asynchronous_copies(nvidia, rng):
     config = test_configs("nv_async")[0]
     check_all(nvidia, config, [KINDS["nv_async"][0]], rng)
     check_all(nvidia, test_configs("nv_async")[1], [aligned(KINDS["nv_async"][2], 64)], rng)
+
+
+def test_parts_of_the_last_tiles_alone(nvidia, rng):
+    """Tiles of full waves in one piece, the others cut: with three units, all but one or two."""
+    config = test_configs("nv_async")[2]
+    assert config.values()["wave"] == 1
+    check_all(nvidia, config, [KINDS["nv_async"][1]], rng, data=("ids_a", "exact"))
 
 
 @pytest.mark.slow

@@ -44,41 +44,48 @@ def out_tiling(config, kind, width):
 
 
 # What a kernel is told of the parts into which the sum over k is cut.
-SPLIT_ARGUMENTS = ("partial", "counters", "splits", "per_split")
+SPLIT_ARGUMENTS = ("partial", "counters", "splits", "per_split", "whole")
 
 
-def splits_of(config, problem, tile_k):
-    """(parts of k that are not empty, terms of each: whole tiles)."""
+def tiles_of(config, problem, profile, tile_k):
+    """How a problem is divided, in names that kernels know.
+
+    tiles_m, tiles_n; splits: parts of k that are not empty; per_split: terms of each, whole tiles;
+    whole: tiles that are not divided, full waves of `wave` work-groups a compute unit; work: all
+    work-groups' shares.
+    """
+    tiles_m, tiles_n = ceil_div(problem.m, config.tile_m), ceil_div(problem.n, config.tile_n)
+    tiles = problem.batch_count * tiles_m * tiles_n
     terms = ceil_div(ceil_div(problem.k, config.splits), tile_k) * tile_k
-    return ceil_div(problem.k, terms), terms
+    splits = ceil_div(problem.k, terms)
+    at_once = config.wave * profile.compute_units
+    whole = tiles // at_once * at_once if at_once else 0
+    if splits == 1 or whole == tiles:
+        splits, whole, terms = 1, tiles, problem.k
+    return dict(tiles_m=tiles_m, tiles_n=tiles_n, splits=splits, per_split=terms, whole=whole,
+                work=whole + (tiles - whole) * splits)
 
 
-def partial_workspace(config, splits, warps, problem, launch=0):
+def partial_workspace(config, t, warps, problem, launch=0):
     """What parts of k leave for each other: their sums, and a counter for each of a tile's warps."""
-    if splits == 1:
+    if t["splits"] == 1:
         return {}
-    tiles = ceil_div(problem.m, config.tile_m) * ceil_div(problem.n, config.tile_n)
-    tiles *= problem.batch_count
-    size = splits * tiles * config.tile_m * config.tile_n * problem.kind.compute_itemsize
+    tiles = problem.batch_count * t["tiles_m"] * t["tiles_n"] - t["whole"]
+    size = t["splits"] * tiles * config.tile_m * config.tile_n * problem.kind.compute_itemsize
     return dict(
         partial=dict(bytes=size, alignment=64, first=launch, last=launch),
         counters=dict(bytes=tiles * warps * 4),
     )
 
 
-def split_launches(entry, config, derived, problem, operands, tile_k):
+def tile_launches(entry, t, derived):
     """The launch, with k in one piece or in parts."""
-    splits, per_split = splits_of(config, problem, tile_k)
-    tiles_m = ceil_div(problem.m, config.tile_m)
-    tiles_n = ceil_div(problem.n, config.tile_n)
-    values = dict(tiles_m=tiles_m, tiles_n=tiles_n, splits=splits, per_split=per_split)
     common = ("sizes", "batch", "tiles_m", "tiles_n", "group_rows")
-    groups = problem.batch_count * tiles_m * tiles_n * splits
-    size = dict(global_size=(groups * derived.work_items,), local_size=(derived.work_items,))
-    args = (*operands, "out", *common, "scalars")
-    if splits > 1:
+    size = dict(global_size=(t["work"] * derived.work_items,), local_size=(derived.work_items,))
+    args = ("a", "b", "out", *common, "scalars")
+    if t["splits"] > 1:
         entry, args = entry + "_splits", (*args, *SPLIT_ARGUMENTS)
-    return [dict(entry=entry, args=args, values=values, **size)]
+    return [dict(entry=entry, args=args, values=t, **size)]
 
 
 # The device's bytes a ns, the ns of a launch, and the multiply-adds that a busy unit does in a ns
@@ -88,6 +95,8 @@ def split_launches(entry, config, derived, problem, operands, tile_k):
 BYTES_A_NS, LAUNCH_NS, NAIVE_RATE = 3500, 4000, 13.5
 SECOND_LAUNCH_NS = 14000
 EXCHANGE_NS, CACHE_BYTES_A_NS, UNIT_BYTES_A_NS = 2500, 5000, 60
+LATENCY_NS = 1100
+SPLITS = (*range(1, 17), 20, 24, 28, 32, 40, 48, 64, 96, 128)
 
 
 def naive_ns(problem, profile):
@@ -110,35 +119,50 @@ def busy_share(groups, items, shared):
     return 1 if warps >= full else 0.8 + 0.2 * (warps - 4) / max(full - 4, 1)
 
 
-def best_splits(problem, profile, values, items, shared, speed, size, before=0):
-    """(splits, rank) for tiles that run `shared` to a compute unit.
+def turns_of(groups, items, shared, units):
+    """How many groups' times a unit needs for its groups, of which `shared` run side by side."""
+    full, left = divmod(groups, shared * units)
+    last = ceil_div(left, units)
+    return full * shared + (last / busy_share(last, items, shared) if left else 0)
+
+
+def best_splits(problem, profile, values, items, shared, speed, size, before=0, most=BYTES_A_NS):
+    """(splits and wave, rank) for tiles that run `shared` to a compute unit.
 
     items: work-items of a group. speed: of a busy unit, in multiples of a busy naive kernel's.
-    size: bytes of an element of A and B. before: ns that other launches take. Work-groups are
+    size: bytes of an element of A and B. before: ns that other launches take. most: bytes a ns that
+    are read where memory is the limit. Work-groups are
     started shared * units at a time; those left at the end run alone. Parts of k make more of
-    them, at the price of writing and reading their sums.
+    them, at the price of writing and reading their sums, and may do so for these last ones only.
     """
     units, rate = profile.compute_units, NAIVE_RATE * speed
-    elements = problem.batch_count * problem.m * problem.n
+    rows, cols = min(values["tile_m"], problem.m), min(values["tile_n"], problem.n)
     tiles = problem.batch_count * ceil_div(problem.m, values["tile_m"])
     tiles *= ceil_div(problem.n, values["tile_n"])
     area = values["tile_m"] * values["tile_n"]
-    read = (problem.m + problem.n) * problem.k * problem.batch_count * size / BYTES_A_NS
-    best = None
-    for splits in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128):
+    bytes_read = (problem.m + problem.n) * problem.k * problem.batch_count * size
+    coming = (values["stages"] - 1) * (rows + cols) * values["tile_k"] * size
+    slots, best = shared * units, None
+    for splits in SPLITS:
         terms = ceil_div(ceil_div(problem.k, splits), values["tile_k"]) * values["tile_k"]
-        few = splits * 4 * values["tile_k"] > problem.k
-        if splits > 1 and (few or tiles * splits > 2 * shared * units):
+        if splits > 1 and splits * 4 * values["tile_k"] > problem.k:
             break
-        full, left = divmod(tiles * splits, shared * units)
-        last = ceil_div(left, units)
-        turns = full * shared + (last / busy_share(last, items, shared) if left else 0)
-        time = LAUNCH_NS + max(turns * area * (terms + 3 * values["tile_k"]) / rate, read)
-        if splits > 1:
-            # every warp waits for its sums to be written; the last one reads all
-            time += EXCHANGE_NS + splits * max(elements * 8 / CACHE_BYTES_A_NS, area * 4 / UNIT_BYTES_A_NS)
-        if best is None or time < best[0]:
-            best = time, splits
+        for wave in (0, shared) if splits > 1 and tiles > slots else (0,):
+            whole = tiles // slots * slots if wave else 0
+            groups = (tiles - whole) * splits
+            if splits > 1 and (groups > 4 * slots or whole == tiles):
+                continue
+            turns = turns_of(groups, items, shared, units) * (terms + 3 * values["tile_k"])
+            turns += turns_of(whole, items, shared, units) * (problem.k + 3 * values["tile_k"])
+            # a group that waits for memory has so many bytes on their way
+            bandwidth = min(most, min(whole + groups, slots) * coming / LATENCY_NS)
+            time = LAUNCH_NS + max(turns * area / rate, bytes_read / bandwidth)
+            if splits > 1:
+                # every warp waits for its sums to be written; the last one reads all
+                moved = (tiles - whole) * min(rows * cols, area) * 8 / CACHE_BYTES_A_NS
+                time += EXCHANGE_NS + splits * max(moved, area * 4 / UNIT_BYTES_A_NS)
+            if best is None or time < best[0]:
+                best = time, dict(splits=splits, wave=wave)
     return best[1], naive_ns(problem, profile) / (best[0] + before)
 
 

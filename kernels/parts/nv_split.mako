@@ -16,10 +16,12 @@ ${which_tile()}\
     const index_t group = ${group};
     const index_t tiles_of_batch = tiles_m * tiles_n;
 % if "partial" in arguments:
-    const index_t part = group / (tiles_of_batch * batch_count);
-    const index_t group_of_part = group - part * tiles_of_batch * batch_count;
+    // the first `whole` tiles are a group's each, of the others every part is
+    const index_t later = group - whole, divided = tiles_of_batch * batch_count - whole;
+    const index_t part = later < 0 ? 0 : later / divided;
+    const index_t group_of_part = group - part * divided;
     const index_t first_term = part * per_split;
-    const index_t end_term = first_term + per_split < k ? first_term + per_split : k;
+    const index_t end_term = later >= 0 && first_term + per_split < k ? first_term + per_split : k;
 % else:
     const index_t group_of_part = group;
     const index_t first_term = 0, end_term = k;
@@ -46,9 +48,9 @@ ${which_tile()}\
     # parts, and vectors of each, that are on their way at once
     together, chunks = max(min(16 // count, 8), 1), 16 if count <= 16 else 8
 %>\
-            {
+            if (group >= whole) {
                 // a part's sums wait in `partial`, and whoever comes last adds up all, in their order
-                const size_t warp_at = (size_t)group_of_part * ${warps} + ${warp};
+                const size_t warp_at = (size_t)(group_of_part - whole) * ${warps} + ${warp};
                 __global acc_t *waiting = partial + warp_at * splits * ${count * 32 * width} + (get_local_id(0) & 31) * ${width};
                 __global acc_t *own = waiting + (size_t)part * ${count * 32 * width};
 % for i, vector in enumerate(vectors):
