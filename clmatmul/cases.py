@@ -116,11 +116,13 @@ def edge_sizes(*tiles, limit=None):
     return sorted(s for s in sizes if s > 0 and (limit is None or s <= limit))
 
 
-def make_case(kind, m, n, k, data, rng, scalars=None, batch=None, with_result=True):
+def make_case(kind, m, n, k, data, rng, scalars=None, batch=None, with_result=True,
+              in_place=False):  # fmt: skip
     """Operands for a ProblemKind at a size, filled with `data` (one of DATA).
 
     scalars: alpha and beta where the kind has them general. batch: sizes, one per batch
     dimension of the kind. with_result: False leaves the oracle out, for timing at large sizes.
+    in_place: C lies in the output's memory, as in `gemm(a, b, c, beta=2, out=c)`.
     """
     batch = tuple(batch or _BATCH[: kind.batch_rank])
     scalars = {**_default_scalars(kind), **(scalars or {})}
@@ -152,6 +154,9 @@ def make_case(kind, m, n, k, data, rng, scalars=None, batch=None, with_result=Tr
         memory["aux"] = _memory(empty, None, guard=_GUARD_ELEMENTS, pad=3 * len(memory), step=step)
         _poison(memory["aux"])
     _poison(memory["out"])
+    if in_place:
+        memory["out"].view[...] = memory["c"].view
+        memory["c"] = memory["out"]
     problem = _problem(kind, m, n, k, batch, memory)
     before = memory["out"].cells.copy()
     if not with_result:

@@ -141,6 +141,20 @@ def test_alpha_beta(device, about, rng, variant, alpha, beta):
         check(device, config, kind, size, "exact", rng)
 
 
+@pytest.mark.parametrize("beta", ["one", "general"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_c_in_the_outputs_memory(device, about, rng, variant, beta):
+    """gemm(a, b, c, beta=2, out=c): what is computed twice at an edge must not be added twice."""
+    about("alpha, beta", variant)
+    dtype = kind_for(variant).out.dtype
+    kind = kind_for(variant, alpha="general", beta=beta, c=dtype, batch_rank=1)
+    served(device, variant, kind)
+    config = small_config(variant)
+    m, n, k = check_sizes(config)[0]
+    for size in (*check_sizes(config), (2 * m + 3, 2 * n + 5, k)):
+        check(device, config, kind, size, "exact", rng, in_place=True)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "complex64", "complex128", "int8", "uint16", "int64",
                                    "bool", "float16"])  # fmt: skip
 @pytest.mark.parametrize("variant", VARIANTS)
