@@ -1,8 +1,8 @@
 """Faults put into the text of a kernel, one at a time: what tests are to find.
 
 Pure: OpenCL C text in, mutants out. Each operator stands for a slip that people make when they
-write such kernels. Lines that differ only in their digits (unrolled code) count as one line, of
-which the first and the last are changed.
+write such kernels. Lines that differ only in their digits (unrolled code, or other tiles) count as
+one line, of which the first and the last are changed.
 """
 
 import hashlib
@@ -18,12 +18,16 @@ _SKIPPED = re.compile(r"^\s*(//|#|typedef\b|__kernel\b|$)|__attribute__|^\s*cons
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault: the operator, the line that it changes (from 1), before and after."""
+    """One fault: the operator, the line that it changes (from 1), before and after.
+
+    form: the same for the same change of a line that differs only in its digits.
+    """
 
     operator: str
     number: int
     before: str
     after: str
+    form: tuple = ()
 
     @property
     def key(self):
@@ -44,17 +48,20 @@ def mutants(text):
     alike = {}
     for number, line in enumerate(lines, 1):
         alike.setdefault(re.sub(r"\d+", "0", line.strip()), []).append(number)
-    chosen = {number for numbers in alike.values() for number in (numbers[0], numbers[-1])}
+    chosen = {
+        numbers[at]: (form, at) for form, numbers in alike.items() for at in (-1, 0)
+    }  # fmt: skip
     found, seen = [], set()
     for number, line in enumerate(lines, 1):
         if number not in chosen or _SKIPPED.search(line):
             continue
         code, mark, comment = line.partition("//")
         for operator, change in OPERATORS.items():
-            for after in change(code):
+            for i, after in enumerate(change(code)):
                 if after != code and (number, after) not in seen:
                     seen.add((number, after))
-                    found.append(Mutant(operator, number, line, after + mark + comment))
+                    form = (operator, i, *chosen[number])
+                    found.append(Mutant(operator, number, line, after + mark + comment, form))
     return found
 
 

@@ -20,7 +20,7 @@ from conformance_run import commit, progress, today
 TOOLS = Path(__file__).resolve().parent
 JUSTIFIED = TOOLS / "mutants_justified.json"
 KILLED = ("wrong", "crash", "hang", "simulator")
-STEPS = ("quick", "simulate", "compile")
+STEPS = ("quick", "compile", "simulate")
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,9 @@ def parser():
     result = argparse.ArgumentParser(
         prog="tools/mutate",
         description="Put one fault at a time into the text of each kernel, and see whether the "
-        "test cases notice: on the device that CLMATMUL_DEVICE means, and what survives there "
-        "once more on Oclgrind, which sees races and reads outside of buffers. What survives both "
-        "is compiled as users' kernels are: the same machine code is no fault.",
+        "test cases notice on the device that CLMATMUL_DEVICE means. What survives is compiled as "
+        "users' kernels are, since the same machine code is no fault; what differs is run once "
+        "more on Oclgrind, which sees races and reads outside of buffers.",
         epilog="Exit status: 0 if every mutant is killed or justified; 1 if one survived; 2 for a "
         "wrong command line or a kernel that fails as it is.",
     )

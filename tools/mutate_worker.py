@@ -7,8 +7,8 @@ What became of each mutant is told on standard output, one JSON object a line. T
 steps, of which the later ones are for what survived:
 
     quick      the cases, on the device that CLMATMUL_DEVICE means
-    simulate   the same on Oclgrind, which is asked for findings after each
     compile    is the optimised machine code that of the kernel as it was, byte for byte? (PoCL)
+    simulate   small cases on Oclgrind, which is asked for findings after each
 """
 
 import argparse
@@ -42,9 +42,11 @@ from clmatmul.trial import check_case, check_sizes  # noqa: E402
 from clmatmul.variants import load_variant, variant_names  # noqa: E402
 
 # Of computing, for a mutant: a loop without an end is a fault that is found.
-SECONDS = {"quick": 10, "simulate": 200, "compile": 60}
+SECONDS = {"quick": 10, "compile": 60, "simulate": 200}
 MOST = 80  # mutants that a child judges: no runtime gives all memory of a program back
+MOST_TERMS_SIMULATED = 20_000  # of one matrix of a batch
 SAFE_BYTES = 2**16  # on either side of an output
+IN_PLACE = "exact, C in the output's memory"
 _SEED = 20260103
 
 
@@ -76,8 +78,16 @@ class Target:
     kind: object
     config: object
 
-    def cases(self):
-        """(size, data) in the order in which they are likely to find something."""
+    def cases(self, simulated=False):
+        """(size, data) in the order in which they are likely to find something.
+
+        simulated: only those that show another access, and only small ones.
+        """
+        if simulated:
+            for m, n, k in self.sizes():
+                if m * n * k < MOST_TERMS_SIMULATED:
+                    yield (m, n, k), "exact"
+            return
         floating = "float" in self.kind.compute or "complex" in self.kind.compute
         plain = self.kind.activation == "none" and self.kind.alpha != "zero"
         first, *others = sizes = self.sizes()
@@ -88,19 +98,28 @@ class Target:
         for size in sizes[1:3]:
             yield size, "ids_a"
             yield size, "ids_b"
+        if self.kind.c == self.kind.out.dtype:
+            yield from ((size, IN_PLACE) for size in sizes)
         if floating and plain and not self.kind.aux:
             yield from ((size, "special") for size in sizes[:3] for _ in range(2))
         if floating:
             yield first, "random"
 
     def sizes(self):
-        """The first-use check's sizes, and one with several tiles each way."""
+        """The first-use check's sizes, others, and k so long that each part has several blocks."""
         found = check_sizes(self.config)
         m, n, k = found[0]
-        return (*found, (2 * m + 3, 2 * n + 5, k + 2), (m, n, 1), (m - 1, n + 1, k - 1))
+        parts = dict(self.config.parameters).get("splits", 1)
+        return (
+            *found, (2 * m + 3, 2 * n + 5, k + 2), (m, n, 1), (m - 1, n + 1, k - 1),
+            (1, n, k), (m, 1, k), (m + 1, n + 2, parts * k + 3),
+        )  # fmt: skip
 
     def case(self, size, data):
-        return make_case(self.kind, *size, data, np.random.default_rng(_SEED))
+        rng = np.random.default_rng(_SEED)
+        if data == IN_PLACE:
+            return make_case(self.kind, *size, "exact", rng, in_place=True)
+        return make_case(self.kind, *size, data, rng)
 
     def texts(self, profile):
         """text → entry point of each program that the cases run."""
@@ -181,7 +200,7 @@ def judged(target, text, changed, brief=False):
     )
     device = selection.resolve()
     ran = False
-    for size, data in target.cases():
+    for size, data in target.cases("OCLGRIND_LOG" in os.environ):
         try:
             fault = check_case(device, target.config, target.case(size, data)).fault
         except ConfigError:
@@ -208,14 +227,24 @@ def simulator_findings():
     return conformance_matrix.describe(conformance_matrix.parse_oclgrind_log(text))
 
 
-def compiled(target, text, changed):
-    """(how, note, digest of the machine code of all cases, empty if there is none)."""
+def compiled_in_turn(target, text, changes):
+    """(how, note) of each of `changes`: same, if its machine code is that of `text`."""
     prepare_process("compile")
     with tempfile.TemporaryDirectory(dir=os.environ["POCL_CACHE_DIR"]) as folder:
         os.environ["POCL_CACHE_DIR"] = folder
-        how, note = judged(target, text, changed)
-        codes = [hashlib.sha256(x.read_bytes()).digest() for x in Path(folder).rglob("*.so")]
-    return how, note, hashlib.sha256(b"".join(sorted(codes))).hexdigest() if codes else ""
+        code, known = "", set()
+        for changed in (text, *changes):
+            executable._programs = executable._Programs()
+            how, note = judged(target, text, changed)
+            files = set(Path(folder).rglob("*.so")) - known
+            known |= files
+            digests = sorted(hashlib.sha256(x.read_bytes()).hexdigest() for x in files)
+            if changed is text:
+                code = digests
+            elif how == "survived" and digests and digests == code:
+                yield "same", ""
+            else:
+                yield how, note
 
 
 # ---- in the process that forks --------------------------------------------------------------
@@ -223,15 +252,14 @@ def compiled(target, text, changed):
 
 def fates_of(target, text, changes, step):
     """(how, note) of each of `changes`, in order."""
-    if step == "compile":
-        yield from compared(target, text, changes)
-        return
     left = list(changes)
     most = 1 if step == "simulate" else MOST
     while left:
         done = 0
 
         def work(some=tuple(left[:most])):
+            if step == "compile":
+                return compiled_in_turn(target, text, some)
             return judged_in_turn(target, text, some, step)
 
         for how, note in results(work, SECONDS[step]):
@@ -242,25 +270,12 @@ def fates_of(target, text, changes, step):
         left = left[done:]
 
 
-def compared(target, text, changes):
-    """`fates_of` by comparing machine code."""
-
-    def fate(changed):
-        return result(lambda: compiled(target, text, changed), SECONDS["compile"])
-
-    _, _, *digest = fate(text)
-    for changed in changes:
-        how, note, *code = fate(changed)
-        same = how == "survived" and any(code) and code == digest
-        yield ("same", "") if same else (how, note)
-
-
 def run_variant(name, profile, wanted, step):
     seen = set()
     for target in targets(name, profile):
         for text, entry in target.texts(profile).items():
-            chosen = [x for x in mutants(text) if (entry, x.key) not in seen]
-            seen |= {(entry, x.key) for x in chosen}
+            chosen = [x for x in mutants(text) if (entry, x.form) not in seen]
+            seen |= {(entry, x.form) for x in chosen}
             chosen = [x for x in chosen if wanted((name, entry, x.key))]
             if not chosen:
                 continue
