@@ -58,17 +58,18 @@ class _Kept:
     """Kernel objects with their arguments set, and what must be as it was for them to serve.
 
     Every tenth of a microsecond of `launch` is a hundredth of a small product, so it is written
-    out for three arrays. Tuples of the same objects are equal before anyone looks into them.
+    out for three arrays. A tuple of the same objects is equal before anyone looks into them.
     """
 
     def __init__(self, recipe, a, b, out, forget):
         self._device = recipe.device
-        self._queue = a.queue
         self._in_order = devices.is_in_order(a.queue)
         self._references = tuple(weakref.ref(x, forget) for x in (a, b, out))
-        self._a, self._b, self._out = (
-            (x.queue, x.base_data, x.shape, x.strides, x.offset) for x in (a, b, out)
-        )
+        self._found = (
+            a.queue, a.base_data, a.shape, a.strides, a.offset,
+            b.queue, b.base_data, b.shape, b.strides, b.offset,
+            out.queue, out.base_data, out.shape, out.strides, out.offset,
+        )  # fmt: skip
         first, second = (b, a) if recipe.swapped else (a, b)
         operands = {
             name: (x.base_data, x.offset // x.dtype.itemsize)
@@ -86,11 +87,12 @@ class _Kept:
 
     def launch(self, a, b, out):
         """Launch if the arrays still have their memory, layout and queue; True if so."""
-        if (
-            (a.queue, a.base_data, a.shape, a.strides, a.offset) != self._a
-            or (b.queue, b.base_data, b.shape, b.strides, b.offset) != self._b
-            or (out.queue, out.base_data, out.shape, out.strides, out.offset) != self._out
-        ):
+        found = (
+            a.queue, a.base_data, a.shape, a.strides, a.offset,
+            b.queue, b.base_data, b.shape, b.strides, b.offset,
+            out.queue, out.base_data, out.shape, out.strides, out.offset,
+        )  # fmt: skip
+        if found != self._found:
             return False
         self._device.check_process()
         of_a, of_b, of_out, last = a.events, b.events, out.events, self._last
@@ -116,7 +118,7 @@ class _Kept:
     def __del__(self):
         # Memory must outlive the last launch, whoever lets go of the arrays first.
         if getattr(self, "_last", None) is not None:
-            hold_later(self._last, (self._a, self._b, self._out, self._workspace))
+            hold_later(self._last, (self._found, self._workspace))
 
 
 def _different(lists):
