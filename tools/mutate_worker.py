@@ -32,7 +32,7 @@ from kinds import plain_kind, test_configs  # noqa: E402
 from mutants import mutants  # noqa: E402
 from mutate_children import result, results  # noqa: E402
 
-from clmatmul import cases, executable, plan, selection  # noqa: E402
+from clmatmul import cases, executable, plan, probes, selection  # noqa: E402
 from clmatmul.cases import make_case  # noqa: E402
 from clmatmul.device import Device  # noqa: E402
 from clmatmul.device_profile import DeviceProfile  # noqa: E402
@@ -77,6 +77,7 @@ class Target:
 
     kind: object
     config: object
+    profile: object
 
     def cases(self, simulated=False):
         """(size, data) in the order in which they are likely to find something.
@@ -121,12 +122,12 @@ class Target:
             return make_case(self.kind, *size, "exact", rng, in_place=True)
         return make_case(self.kind, *size, data, rng)
 
-    def texts(self, profile):
+    def texts(self):
         """text → entry point of each program that the cases run."""
         found = {}
         for size in self.sizes():
             with suppress(ConfigError):
-                plan = make_plan(self.case(size, "exact").problem, profile, self.config)
+                plan = make_plan(self.case(size, "exact").problem, self.profile, self.config)
                 found.update((render_launch(plan, x), x.entry) for x in plan.launches)
         return found
 
@@ -134,18 +135,25 @@ class Target:
 def kinds_of(variant):
     """Kinds whose programs together show every line of a variant, those with most in it first."""
     layout = variant.header.get("TEST_LAYOUT", "NN")
+    dtype = variant.header.get("TEST_DTYPE", "float32")
+    out = plain_kind(dtype).out.dtype
     fused = dict(alpha="general", beta="general", bias="float32", row_scale="float32",
                  col_scale="float32", residual="float32")  # fmt: skip
-    yield plain_kind("float32", layout, batch_rank=2, c="float32", **fused)
-    yield plain_kind("float32", layout)
-    yield plain_kind("float32", "TT", "T", batch_rank=1)
+    yield plain_kind(dtype, layout, batch_rank=2, c=out, **fused)
+    yield plain_kind(dtype, layout)
+    yield plain_kind(dtype, "TT", "T", batch_rank=1)
     conjugates = plain_kind("complex64", layout, "S", alpha="general")
     yield replace(conjugates, a=replace(conjugates.a, conjugate=True))
     narrow = plain_kind("float16", layout)
     yield replace(narrow, out=replace(narrow.out, dtype="bfloat16"))
-    yield plain_kind("float32", layout, activation="relu", aux="float16", residual="float32")
+    yield plain_kind(dtype, layout, activation="relu", aux="float16", residual="float32")
     yield plain_kind("bool", layout.replace("N", "S", 1))
     yield plain_kind("int8", "TN", alpha="zero", beta="general", c="int8")
+    alignment = variant.header.get("TEST_ALIGNMENT", 1)
+    if alignment > 1:
+        plain = plain_kind(dtype, "NT", batch_rank=1, c=out, **fused)
+        sides = {x: replace(getattr(plain, x), alignment=alignment) for x in ("a", "b", "out")}
+        yield replace(plain, **sides)
 
 
 def targets(name, profile):
@@ -159,7 +167,7 @@ def targets(name, profile):
                 continue  # of one element, no index can be wrong
             case = make_case(kind, 9, 9, 9, "exact", np.random.default_rng(0), with_result=False)
             if not variant.reject(config, case.problem, profile):
-                yield Target(kind, config)
+                yield Target(kind, config, profile)
 
 
 # ---- in a child -----------------------------------------------------------------------------
@@ -199,6 +207,7 @@ def judged(target, text, changed, brief=False):
         changed if render_launch(plan, launch) == text else render_launch(plan, launch)
     )
     device = selection.resolve()
+    device.profile = target.profile  # with what probes found
     ran = False
     for size, data in target.cases("OCLGRIND_LOG" in os.environ):
         try:
@@ -273,7 +282,7 @@ def fates_of(target, text, changes, step):
 def run_variant(name, profile, wanted, step):
     seen = set()
     for target in targets(name, profile):
-        for text, entry in target.texts(profile).items():
+        for text, entry in target.texts().items():
             chosen = [x for x in mutants(text) if (entry, x.form) not in seen]
             seen |= {(entry, x.form) for x in chosen}
             chosen = [x for x in chosen if wanted((name, entry, x.key))]
@@ -292,6 +301,13 @@ def run_variant(name, profile, wanted, step):
                 print(json.dumps(asdict(fate)), flush=True)
 
 
+def profile_here():
+    """The device's profile, as JSON, with what variants may ask of it."""
+    device = selection.resolve()
+    probes.ensure_usual(device)
+    return device.profile.to_json()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--variants", nargs="*", default=[])
@@ -304,7 +320,7 @@ def main():
     )
     choose.add_argument("--but", action="store_true", help="all but these, given in the same way")
     options = parser.parse_args()
-    text = result(lambda: selection.resolve().profile.to_json(), SECONDS["simulate"])
+    text = result(profile_here, SECONDS["simulate"])
     if isinstance(text, list):
         raise SystemExit(f"no device: {text[1]}")
     profile = DeviceProfile.from_json(text)
