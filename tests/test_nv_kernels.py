@@ -30,6 +30,8 @@ VARIANTS = ("nv_async", "nv_mma_f64", "nv_mma")
 @pytest.fixture(scope="module")
 def nvidia(device):
     """The device under test in the guise of an NVIDIA one."""
+    if not device.profile.fp64:
+        pytest.skip("the device has no float64, in which PTX is emulated")
     found = Device(device.cl_device)
     found.profile = replace(device.profile, family="nvidia", compute_units=3).with_probes(
         compute_capability=90, static_local_bytes=231424
