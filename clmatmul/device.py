@@ -132,7 +132,21 @@ class Device:
     @cached_property
     def works_in_place(self):
         """True if kernels compute in wrapped host memory itself, and know no other copy of it."""
-        return self.profile.is_cpu and self.profile.family == "pocl"
+        return self.profile.is_cpu and self.profile.family == "pocl" or self._follows_pointers
+
+    @cached_property
+    def _follows_pointers(self):
+        """True if Intel's runtime lets kernels use any memory of the process by its address.
+
+        A buffer over memory that does not begin at a multiple of 128 bytes is a copy there.
+        """
+        if self.profile.family != "intel-cpu":
+            return False
+        try:
+            capabilities = self.cl_device.svm_capabilities
+        except cl.Error:  # before OpenCL 2.0
+            return False
+        return bool(capabilities & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM)
 
     @cached_property
     def _keeps_buffers_in_host_memory(self):
@@ -235,7 +249,9 @@ class Device:
             return cl.Buffer(self.context, flags, hostbuf=memory)
 
     def wrap(self, address, size, writable):
-        """A buffer over `size` bytes of host memory at `address`; the caller keeps it alive."""
+        """A kernel's view of `size` bytes of host memory at `address`; the caller keeps it alive."""
+        if self._follows_pointers:
+            return cl.SVM(np.frombuffer((ctypes.c_ubyte * size).from_address(address), np.uint8))
         access = cl.mem_flags.READ_WRITE if writable else cl.mem_flags.READ_ONLY
         memory = (ctypes.c_ubyte * size).from_address(address)
         with _reported(f"{size} bytes of host memory could not be given to the device"):
@@ -260,10 +276,11 @@ class Device:
     def finish(self, queue, event):
         """Wait until `event` and all that it waits for is complete; it belongs to `queue`.
 
-        A thread that sleeps is woken too late for a short product, by 20 to 50 µs; so on a CPU
-        the first milliseconds are spent asking, with the core left to whoever wants it.
+        A thread that sleeps is woken too late for a short product, by 20 to 50 µs; so on PoCL
+        the first milliseconds are spent asking, with the core left to whoever wants it. (In
+        Intel's runtime the thread that waits is one of those that compute.)
         """
-        if self.profile.is_cpu:
+        if self.profile.is_cpu and self.profile.family == "pocl":
             queue.flush()
             end = time.perf_counter() + _ASKING_SECONDS
             while not is_complete(event) and time.perf_counter() < end:
