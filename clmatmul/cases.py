@@ -8,7 +8,7 @@ filled with poison; inputs are allocated at their exact size, so that a simulato
 beyond them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -117,24 +117,30 @@ def edge_sizes(*tiles, limit=None):
 
 
 def make_case(kind, m, n, k, data, rng, scalars=None, batch=None, with_result=True,
-              in_place=False):  # fmt: skip
+              in_place=False, repeated=()):  # fmt: skip
     """Operands for a ProblemKind at a size, filled with `data` (one of DATA).
 
     scalars: alpha and beta where the kind has them general. batch: sizes, one per batch
     dimension of the kind. with_result: False leaves the oracle out, for timing at large sizes.
-    in_place: C lies in the output's memory, as in `gemm(a, b, c, beta=2, out=c)`.
+    in_place: C lies in the output's memory, as in `gemm(a, b, c, beta=2, out=c)`. repeated: "a"
+    or "b", which is then one matrix for the whole batch.
     """
     batch = tuple(batch or _BATCH[: kind.batch_rank])
     scalars = {**_default_scalars(kind), **(scalars or {})}
     # Every array gets strides of its own, so that none can stand in for another.
+    own = {x: (1,) * len(batch) if x in repeated else batch for x in ("a", "b")}
     memory = {
-        "a": _memory(_values(kind, "a", batch + (m, k), data, rng), kind.a),
-        "b": _memory(_values(kind, "b", batch + (k, n), data, rng), kind.b, pad=3),
+        "a": _memory(_values(kind, "a", own["a"] + (m, k), data, rng), kind.a),
+        "b": _memory(_values(kind, "b", own["b"] + (k, n), data, rng), kind.b, pad=3),
         "out": _memory(
             np.zeros(batch + (m, n), numpy_dtype(kind.out.dtype)), kind.out,
             guard=_GUARD_ELEMENTS, pad=6,
         ),
     }  # fmt: skip
+    for name in repeated:
+        x = memory[name]
+        x.operand = replace(x.operand, batch_strides=(0,) * len(batch))
+        x.view = like(x.cells, x, batch + x.view.shape[-2:])
     for name, dtype in (
         *((x, getattr(kind, x)) for x in ("c", *EPILOGUE_OPERANDS)),
         *_extras(kind),

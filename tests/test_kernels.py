@@ -96,6 +96,27 @@ def test_layout_of_other_dtypes(device, about, rng, variant, dtype, layout):
         check(device, config, kind, check_sizes(config)[0], data, rng)
 
 
+def between(variant):
+    """Alignments between none and the best, which a variant tells apart."""
+    return load_variant(variant).header.get("ALIGNMENT_CLASSES", (1,))[1:-1]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("variant", [x for x in VARIANTS if between(x)])
+def test_alignments_in_between(device, about, rng, variant, layout):
+    """Operands that are better aligned than they must be, and not as well as they could be."""
+    about("layout", variant)
+    for alignment in between(variant):
+        kind = kind_for(variant, "float32", layout)
+        sides = {x: replace(getattr(kind, x), alignment=alignment) for x in ("a", "b", "out")}
+        kind = replace(kind, **sides)
+        served(device, variant, kind)
+        for config in test_configs(variant):
+            for size in check_sizes(config):
+                for data in ("ids_a", "ids_b", "exact"):
+                    check(device, config, kind, size, data, rng)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_edges(device, about, rng, variant):
     """Every residue round the tile borders of m, n and k, drawn from the config itself."""
@@ -265,6 +286,18 @@ def test_batches(device, about, rng, variant, rank):
     config = small_config(variant)
     for data in ("ids_a", "ids_b", "exact"):
         check(device, config, kind, check_sizes(config)[0], data, rng)
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_one_matrix_for_a_whole_batch(device, about, rng, variant, side):
+    """Stride 0 between matrices, for operands that are packed as well."""
+    about("batches", variant)
+    kind = kind_for(variant, batch_rank=2)
+    served(device, variant, kind)
+    config = small_config(variant)
+    for data in ("ids_a", "ids_b", "exact"):
+        check(device, config, kind, check_sizes(config)[0], data, rng, repeated=(side,))
 
 
 @pytest.mark.tiny
