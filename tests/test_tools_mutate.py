@@ -116,7 +116,7 @@ def test_results_of_a_child_that_crashes_or_does_not_end(monkeypatch):
 
 def fate(key, how, variant="tiled", operator="number", before="a + 1", step="quick", **more):
     return dict(variant=variant, entry="tiled", key=key, how=how, operator=operator,
-                before=before, after="", step=step, **more)  # fmt: skip
+                before=before, after="", step=step, **{"text": "t", **more})  # fmt: skip
 
 
 def test_what_later_steps_see_counts():
@@ -125,6 +125,21 @@ def test_what_later_steps_see_counts():
     assert {x["how"] for x in merged(fates).values()} == {"simulator", "wrong", "same"}
     assert survivors(merged(fates).values(), ()) == []
     assert table(merged(fates).values(), ())[1] == ["tiled", "3", "1", "0", "0", "1", "1", "0", "0"]
+
+
+def test_one_program_that_shows_a_fault_is_enough():
+    """What is the same code in one program may be a fault in another, and survive in a third."""
+    other, third = {"text": "u"}, {"text": "v"}
+    fates = [fate("x", "survived"), fate("x", "wrong", **other), fate("y", "survived"),
+             fate("y", "same", step="compile"), fate("y", "survived", **other),
+             fate("z", "survived"), fate("z", "same", step="compile"),
+             fate("z", "same", step="compile", **third)]  # fmt: skip
+    assert [x["how"] for x in merged(fates).values()] == ["wrong", "survived", "same"]
+    work = {step: mutate_run.work_of(step, fates, ()) for step in mutate_run.STEPS}
+    x, y = ("tiled", "tiled", "x"), ("tiled", "tiled", "y")
+    assert work["quick"]["over"] == work["simulate"]["over"] == [x]
+    assert len(work["quick"]["places"]) == 5
+    assert work["compile"]["places"] == work["simulate"]["places"] == [(*y, "u")]
 
 
 def test_survivors_need_a_reason():

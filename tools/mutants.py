@@ -27,13 +27,12 @@ class Mutant:
     number: int
     before: str
     after: str
-    form: tuple = ()
+    form: tuple
 
     @property
     def key(self):
-        """The same for the same fault, wherever its line stands."""
-        text = "\n".join((self.operator, self.before.strip(), self.after.strip()))
-        return hashlib.sha256(text.encode()).hexdigest()[:10]
+        """The same for the same fault, wherever its line stands and whatever its digits are."""
+        return hashlib.sha256(repr(self.form).encode()).hexdigest()[:10]
 
     def applied(self, text):
         """The text with this fault."""

@@ -21,6 +21,7 @@ TOOLS = Path(__file__).resolve().parent
 JUSTIFIED = TOOLS / "mutants_justified.json"
 KILLED = ("wrong", "crash", "hang", "simulator")
 STEPS = ("quick", "compile", "simulate")
+_ORDER = (*KILLED, "build", "survived", "same")
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,25 @@ def name_of(fate):
     return (fate["variant"], fate["entry"], fate["key"])
 
 
+def place_of(fate):
+    """A mutant in one of the programs that have its line."""
+    return (*name_of(fate), fate["text"])
+
+
 def merged(fates):
-    """(variant, entry, key) → fate; that of a later step stands for an earlier survival."""
-    found = {}
-    for fate in fates:
-        held = found.get(name_of(fate))
+    """(variant, entry, key) → fate: a kill in any program at any step, else the worst that is left.
+
+    In one program a later step stands for an earlier one: what survived may be the same code.
+    """
+    places = {}
+    for fate in sorted(fates, key=lambda x: STEPS.index(x["step"])):
+        held = places.get(place_of(fate))
         if held is None or held["how"] == "survived":
+            places[place_of(fate)] = fate
+    found = {}
+    for fate in places.values():
+        held = found.get(name_of(fate))
+        if held is None or _ORDER.index(fate["how"]) < _ORDER.index(held["how"]):
             found[name_of(fate)] = fate
     return found
 
@@ -95,7 +109,7 @@ def markdown(fates, justified):
     ])  # fmt: skip
 
 
-def run_workers(environment, arguments, listed, record, jobs):
+def run_workers(environment, arguments, given, record, jobs):
     """Run mutate_worker, so many at a time; `record` is told each fate. The worst exit status."""
     lock = threading.Lock()
 
@@ -105,17 +119,17 @@ def run_workers(environment, arguments, listed, record, jobs):
 
     with ThreadPoolExecutor(jobs) as pool:
         shares = [["--share", str(i), str(jobs), *arguments] for i in range(jobs)]
-        return max(pool.map(lambda share: run_worker(environment, share, listed, locked), shares))
+        return max(pool.map(lambda share: run_worker(environment, share, given, locked), shares))
 
 
-def run_worker(environment, arguments, listed, record):
-    """Run one mutate_worker; its exit status."""
+def run_worker(environment, arguments, given, record):
+    """Run one mutate_worker with this JSON; its exit status."""
     process = subprocess.Popen(
         [sys.executable, str(TOOLS / "mutate_worker.py"), *arguments], env=environment,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        process.stdin.write(json.dumps(listed))
+        process.stdin.write(json.dumps(given))
         process.stdin.close()
         for line in process.stdout:
             record(json.loads(line))
@@ -181,23 +195,35 @@ def run_steps(options, fates, justified, record):
     more = ["--variants", *options.variants] if options.variants else []
     worst = 0
     for step in STEPS:
-        done = [name_of(x) for x in fates if x["step"] == step]
-        arguments, names = ["--but", "--step", step, *more], done
+        given = work_of(step, fates, justified)
         if step != "quick":
-            alive = {name_of(x) for x in survivors(merged(fates).values(), justified)}
-            names = sorted(alive.difference(done))
-            arguments[0] = "--only"
-            if not names:
+            if not given["places"]:
                 continue
-            progress(f"{len(names)} survivors: {step}")
+            progress(f"{len(given['places'])} survivors: {step}")
         with tempfile.TemporaryDirectory(prefix="clmatmul-mutate-") as scratch:
             try:
                 environment = environment_of(step, options.runtimes.absolute(), scratch)
             except runtimes.UnavailableError as error:
                 progress(f"Oclgrind is not available ({error}): it was not asked")
                 continue
-            worst = max(worst, run_workers(environment, arguments, names, record, options.jobs))
+            arguments = ["--step", step, *more]
+            worst = max(worst, run_workers(environment, arguments, given, record, options.jobs))
     return worst
+
+
+def work_of(step, fates, justified):
+    """What mutate_worker reads: the mutants that are over, and the places done or to be done."""
+    ends = merged(fates)
+    over = [name for name, x in ends.items() if x["how"] in (*KILLED, "build")]
+    done = {place_of(x) for x in fates if x["step"] == step}
+    if step == "quick":
+        return {"over": over, "places": sorted(done)}
+    last = {}
+    for fate in fates:
+        last[place_of(fate)] = fate["how"]
+    alive = {name_of(x) for x in survivors(ends.values(), justified)}
+    places = [x for x, how in last.items() if how == "survived" and x[:3] in alive]
+    return {"over": over, "places": sorted(set(places) - done)}
 
 
 def environment_of(step, folder, scratch):

@@ -3,8 +3,9 @@
 A child opens the device, builds a changed program, runs the cases, and goes on with the next
 changed program for as long as the kernel as it was still gives the right result there. Programs
 are built without optimisation, which takes a third of the time, and workspaces are full of poison.
-What became of each mutant is told on standard output, one JSON object a line. There are three
-steps, of which the later ones are for what survived:
+What became of each mutant is told on standard output, one JSON object a line; standard input has
+an object of `over`, [variant, entry, key] of those whose end is known, and `places`, the same with
+the digest of a program where they are not to be judged (quick) or are to be (others). The steps:
 
     quick      the cases, on the device that CLMATMUL_DEVICE means
     compile    is the optimised machine code that of the kernel as it was, byte for byte? (PoCL)
@@ -46,7 +47,6 @@ SECONDS = {"quick": 10, "compile": 60, "simulate": 200}
 MOST = 80  # mutants that a child judges: no runtime gives all memory of a program back
 MOST_TERMS_SIMULATED = 20_000  # of one matrix of a batch
 SAFE_BYTES = 2**16  # on either side of an output
-IN_PLACE = "exact, C in the output's memory"
 _SEED = 20260103
 
 
@@ -69,6 +69,7 @@ class Fate:
     how: str
     note: str
     step: str
+    text: str  # a digest of the program
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,10 @@ class Target:
             yield size, "ids_a"
             yield size, "ids_b"
         if self.kind.c == self.kind.out.dtype:
-            yield from ((size, IN_PLACE) for size in sizes)
+            yield from ((size, "in place") for size in sizes)
+        if self.kind.batch_rank:
+            yield first, "one a"
+            yield first, "one b"
         if floating and plain and not self.kind.aux:
             yield from ((size, "special") for size in sizes[:3] for _ in range(2))
         if floating:
@@ -118,8 +122,10 @@ class Target:
 
     def case(self, size, data):
         rng = np.random.default_rng(_SEED)
-        if data == IN_PLACE:
-            return make_case(self.kind, *size, "exact", rng, in_place=True)
+        ways = {"in place": {"in_place": True}, "one a": {"repeated": ("a",)},
+                "one b": {"repeated": ("b",)}}  # fmt: skip
+        if data in ways:
+            return make_case(self.kind, *size, "exact", rng, **ways[data])
         return make_case(self.kind, *size, data, rng)
 
     def texts(self):
@@ -280,12 +286,15 @@ def fates_of(target, text, changes, step):
 
 
 def run_variant(name, profile, wanted, step):
-    seen = set()
+    """Judge the mutants of each program of a variant; what one kills is over for all."""
+    over = set()
     for target in targets(name, profile):
         for text, entry in target.texts().items():
-            chosen = [x for x in mutants(text) if (entry, x.form) not in seen]
-            seen |= {(entry, x.form) for x in chosen}
-            chosen = [x for x in chosen if wanted((name, entry, x.key))]
+            digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+            chosen = [
+                x for x in mutants(text)
+                if (entry, x.key) not in over and wanted(name, entry, x.key, digest)
+            ]  # fmt: skip
             if not chosen:
                 continue
             ((how, note),) = fates_of(target, text, [text], "quick" if step == "compile" else step)
@@ -296,9 +305,11 @@ def run_variant(name, profile, wanted, step):
                 fate = Fate(
                     name, target.kind.key, str(target.config), entry, mutant.operator,
                     mutant.number, mutant.before.strip(), mutant.after.strip(), mutant.key,
-                    how, note, step,
+                    how, note, step, digest,
                 )  # fmt: skip
                 print(json.dumps(asdict(fate)), flush=True)
+                if how not in ("survived", "same"):
+                    over.add((entry, mutant.key))
 
 
 def profile_here():
@@ -314,23 +325,18 @@ def main():
     parser.add_argument("--step", choices=SECONDS, default="quick")
     parser.add_argument("--share", nargs=2, type=int, metavar=("I", "N"), default=(0, 1),
                         help="of all mutants, the I-th of N parts")  # fmt: skip
-    choose = parser.add_mutually_exclusive_group()
-    choose.add_argument(
-        "--only", action="store_true", help="these: stdin has [variant, entry, key]"
-    )
-    choose.add_argument("--but", action="store_true", help="all but these, given in the same way")
     options = parser.parse_args()
     text = result(profile_here, SECONDS["simulate"])
     if isinstance(text, list):
         raise SystemExit(f"no device: {text[1]}")
     profile = DeviceProfile.from_json(text)
-    listed = set()
-    if options.only or options.but:
-        listed = {tuple(x) for x in json.load(sys.stdin)}
+    given = json.load(sys.stdin)
+    over, places = ({tuple(x) for x in given[what]} for what in ("over", "places"))
     part, parts = options.share
 
-    def wanted(name):
-        return (name in listed) == options.only and int(name[2], 16) % parts == part
+    def wanted(name, entry, key, digest):
+        mine = int(key, 16) % parts == part and (name, entry, key) not in over
+        return mine and ((name, entry, key, digest) in places) == (options.step != "quick")
 
     for name in options.variants or variant_names():
         run_variant(name, profile, wanted, options.step)
