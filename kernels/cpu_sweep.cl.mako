@@ -104,21 +104,19 @@ def propose(problem, profile):
     lanes = lanes_of(problem.compute)
     if not profile.is_cpu or problem.m > 32 or problem.n < lanes or size < 2**20:
         return
-    # By rows: how many share a reading, vectors of a step, lanes. 8 sums of the narrower vectors
-    # leave registers for the elements of A.
-    for micro_m, vectors, width in ((1, 4, lanes), (2, 1, lanes), (4, 1, lanes), (8, 1, lanes // 2)):
+    # How many rows share a reading, and lanes: 8 sums of the narrower vectors leave registers
+    # for the elements of A.
+    for micro_m, width in ((1, lanes), (2, lanes), (4, lanes), (8, lanes // 2)):
         if problem.m <= micro_m:
             break
-    if vectors * lanes > problem.n:
-        vectors = 1
     # From main memory: parts of k that keep the rows whole, several to a unit, so that a unit
     # that starts late is no loss. From the caches, a second launch would cost more.
     splits = 1
     if size >= 3 * 2**23 and not problem.reproducible:
-        splits = min(4 * profile.compute_units, 32)
+        splits = min(8 * profile.compute_units, 32)
         splits = 2 ** (splits.bit_length() - 1)
     values = dict(
-        micro_m=micro_m, vectors=vectors, vector_width=width, terms=8, tile_n=4096, splits=splits
+        micro_m=micro_m, vectors=1, vector_width=width, terms=8, tile_n=4096, splits=splits
     )
     yield 88, values, "few rows: B is read once, straight on"
 %>\
