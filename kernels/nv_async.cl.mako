@@ -136,9 +136,11 @@ def launches(config, derived, problem, profile):
 # has 3); work-groups that share a unit; tile_m, tile_n, micro_m, micro_n, stages,
 # registers.
 SPEEDS = (
-    (14.5, 3, (64, 128, 8, 8, 3, 0)),
+    (14.7, 3, (64, 128, 8, 8, 2, 0)),
     (13, 5, (64, 64, 8, 8, 3, 0)),
     (12.5, 4, (64, 64, 8, 4, 3, 0)),
+    (11.5, 4, (128, 32, 8, 4, 3, 0)),
+    (11.5, 4, (32, 128, 4, 8, 3, 0)),
     (10.5, 6, (32, 64, 4, 8, 3, 0)),
     (8, 9, (32, 32, 4, 4, 3, 0)),
 )

@@ -14,9 +14,9 @@ REQUIRES = (
     "kind.compute in ('float32', 'uint32')",
     # float32 operands are rounded to TF32's 11 bits
     "kind.a.dtype != 'float32' or kind.precision in ('high', 'medium')",
-    # whole chunks of 16 bytes are copied
-    "kind.a.alignment >= 16 and kind.a.order != 'strided'",
-    "kind.b.alignment >= 16 and kind.b.order != 'strided'",
+    # 8 or 16 bytes are copied at once
+    "kind.a.alignment >= 8 and kind.a.order != 'strided'",
+    "kind.b.alignment >= 8 and kind.b.order != 'strided'",
     # of elements that are not 16 bits wide, terms must be neighbours
     "kind.a.order == 'row' or kind.a.dtype in ('float16', 'bfloat16')",
     "kind.b.order == 'column' or kind.b.dtype in ('float16', 'bfloat16')",
@@ -66,7 +66,7 @@ CONSTRAINTS = (
     "wave == 0 or splits > 1",
 )
 TEST_DTYPE, TEST_ALIGNMENT = "float16", 64
-ALIGNMENT_CLASSES = (1, 16)
+ALIGNMENT_CLASSES = (1, 8, 16)
 INSTRUMENT = ("none",)
 # deep stages of large tiles need more local memory than the driver reports
 PROBES = {"static_local_bytes": 231424}
@@ -93,12 +93,12 @@ def derive(config, kind, profile):
         tile_k=tile_k,
         a_stage=a_stage,
         b_stage=b_stage,
-        pairs=pairs_of(kind),
+        pairs=pairs_of(kind, 8),
         a_unit=1,
         b_unit=1,
         a_unit_alignment=1,
         b_unit_alignment=1,
-        out_unit=2 if pairs_of(kind) == "plain" else 1,
+        out_unit=2 if pairs_of(kind, 8) == "plain" else 1,
         out_unit_alignment=2 * PLAIN_OUTPUTS.get(kind.out.dtype, 1),
         # 32 bytes of terms: what an instruction takes
         groups=config.bytes_k // 32,
@@ -124,7 +124,7 @@ def launches(config, derived, problem, profile):
 # floats; work-groups that share a unit; tile_m, tile_n, warp_m, warp_n, bytes of terms, stages.
 SPEEDS = (
     (120, 1, (128, 256, 64, 64, 128, 3)),
-    (115, 2, (128, 128, 64, 64, 64, 3)),
+    (100, 2, (128, 128, 64, 64, 64, 3)),
     (90, 3, (64, 64, 32, 32, 128, 3)),
     (50, 4, (64, 32, 32, 16, 128, 3)),
     (35, 5, (32, 32, 16, 16, 128, 4)),

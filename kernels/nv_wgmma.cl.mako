@@ -183,6 +183,7 @@ MAPS_NS = 1500  # in which a work-group makes its tensor maps
 # floats; work-groups that share a unit; tile_m, tile_n, stages.
 SPEEDS = (
     (200, 1, (128, 256, 4)),
+    (177, 1, (128, 192, 5)),
     (170, 1, (128, 128, 6)),
     (130, 1, (64, 128, 8)),
     (120, 1, (128, 64, 8)),

@@ -94,8 +94,8 @@ def tile_launches(entry, t, derived):
 # each other in the cache, through which a unit reads so much alone.
 BYTES_A_NS, LAUNCH_NS, NAIVE_RATE = 3500, 4000, 13.5
 SECOND_LAUNCH_NS = 14000
-EXCHANGE_NS, CACHE_BYTES_A_NS, UNIT_BYTES_A_NS = 2500, 5000, 60
-LATENCY_NS = 1100
+EXCHANGE_NS, CACHE_BYTES_A_NS, UNIT_BYTES_A_NS = 2500, 10000, 120
+LATENCY_NS = 1600
 SPLITS = (*range(1, 17), 20, 24, 28, 32, 40, 48, 64, 96, 128)
 
 
@@ -123,7 +123,9 @@ def turns_of(groups, items, shared, units):
     """How many groups' times a unit needs for its groups, of which `shared` run side by side."""
     full, left = divmod(groups, shared * units)
     last = ceil_div(left, units)
-    return full * shared + (last / busy_share(last, items, shared) if left else 0)
+    rest = last / busy_share(last, items, shared) if left else 0
+    # behind others they go where there is room first, and some units get several
+    return full * shared + (max(rest, 0.6 * shared) if full and left else rest)
 
 
 def best_splits(problem, profile, values, items, shared, speed, size, before=0, most=BYTES_A_NS):
@@ -142,6 +144,7 @@ def best_splits(problem, profile, values, items, shared, speed, size, before=0, 
     area = values["tile_m"] * values["tile_n"]
     bytes_read = (problem.m + problem.n) * problem.k * problem.batch_count * size
     coming = (values["stages"] - 1) * (rows + cols) * values["tile_k"] * size
+    start = max(3 * values["tile_k"], 384 // size if "bytes_k" in values else 0)  # terms
     slots, best = shared * units, None
     for splits in SPLITS:
         terms = ceil_div(ceil_div(problem.k, splits), values["tile_k"]) * values["tile_k"]
@@ -152,15 +155,17 @@ def best_splits(problem, profile, values, items, shared, speed, size, before=0, 
             groups = (tiles - whole) * splits
             if splits > 1 and (groups > 4 * slots or whole == tiles):
                 continue
-            turns = turns_of(groups, items, shared, units) * (terms + 3 * values["tile_k"])
-            turns += turns_of(whole, items, shared, units) * (problem.k + 3 * values["tile_k"])
+            turns = turns_of(groups, items, shared, units) * (terms + start)
+            turns += turns_of(whole, items, shared, units) * (problem.k + start)
             # a group that waits for memory has so many bytes on their way
             bandwidth = min(most, min(whole + groups, slots) * coming / LATENCY_NS)
             time = LAUNCH_NS + max(turns * area / rate, bytes_read / bandwidth)
             if splits > 1:
-                # every warp waits for its sums to be written; the last one reads all
-                moved = (tiles - whole) * min(rows * cols, area) * 8 / CACHE_BYTES_A_NS
-                time += EXCHANGE_NS + splits * max(moved, area * 4 / UNIT_BYTES_A_NS)
+                # every warp waits for its sums to be written; the last one reads all, and has few
+                # reads on their way where it holds many sums
+                moved = (tiles - whole) * rows * cols * 8 / CACHE_BYTES_A_NS
+                alone = area * 4 / UNIT_BYTES_A_NS * (1 + area / 8192)
+                time += EXCHANGE_NS + splits * max(moved, alone)
             if best is None or time < best[0]:
                 best = time, dict(splits=splits, wave=wave)
     return best[1], naive_ns(problem, profile) / (best[0] + before)
@@ -172,8 +177,7 @@ def stage(name, operand, along_k, tile, tile_k, size, work_items, swizzle, offse
     size: bytes of an element. swizzle: of a row number, as text. offset: where it begins.
     """
     row_bytes = tile_k * size if along_k else 128
-    aligned = operand.alignment >= 16 and operand.order != "strided"
-    unit = 16 // size if aligned else 1
+    unit = 1 if operand.order == "strided" else max(min(operand.alignment, 16) // size, 1)
     per_row = row_bytes // (unit * size)
     rows = max(work_items // per_row, 1)  # that one pass of the work-items copies
     block = 128 // size
@@ -203,9 +207,12 @@ def warp_tiles(config):
     return 32 * max(config.tile_m // config.warp_m, 1) * warps_n, warps_n
 
 
-def pairs_of(kind):
-    """How two neighbouring sums of a row are stored: plain, packed, or '' (one by one)."""
-    if kind.out.order != "row" or kind.out.alignment < 16 or kind.out.conjugate:
+def pairs_of(kind, alignment=16):
+    """How two neighbouring sums of a row are stored: plain, packed, or '' (one by one).
+
+    alignment: bytes, of what is written at once.
+    """
+    if kind.out.order != "row" or kind.out.alignment < alignment or kind.out.conjugate:
         return ""
     if kind.out.dtype in PLAIN_OUTPUTS:
         return "plain"
