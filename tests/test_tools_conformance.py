@@ -497,6 +497,7 @@ def test_what_the_simulator_did_not_report_is_run_again():
     named = lines(event("property", test="a", name="variant", value="tiled"))
     (left,) = matrix.kept_records([*lines_of_a, *named], ("tiled",), simulated=False)
     assert json.loads(left)["texts"] == {"": ""}
+    assert matrix.kept_records(lines_of_a, ("a",)) == [left]
 
 
 def test_tests_are_of_the_commits_at_which_they_ran():

@@ -120,7 +120,8 @@ def kept_records(lines, again=(), simulated=False):
     """Of an earlier run's JSON `lines`, those that count in a run that goes on.
 
     A test that was not finished is to be run again, and so are those of the variants or families
-    `again`, and under the simulator those whose findings were not written.
+    `again` or with one of these words in their names, and under the simulator those whose
+    findings were not written.
     """
     if simulated:
         written = [i for i, line in enumerate(lines) if json.loads(line)["event"] == "findings"]
@@ -128,6 +129,7 @@ def kept_records(lines, again=(), simulated=False):
     events = [*map(json.loads, lines)]
     started = {e["test"] for e in events if e["event"] == "start"}
     gone = started - {e["test"] for e in events if e["event"] == "finish"}
+    gone |= {test for test in started if any(word in test for word in again)}
     gone |= {
         e["test"] for e in events
         if e["event"] == "property" and (e["value"] in again or e["name"] == "filtered")

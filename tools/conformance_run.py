@@ -42,7 +42,7 @@ class Suite:
     until: float = float("inf")  # of time.monotonic(): when the last implementation is to be done
     logs: Path | None = None
     journal: Path | None = None
-    again: tuple[str, ...] = ()  # variants or families that the journal is to forget
+    again: tuple[str, ...] = ()  # variants, families or tests that the journal is to forget
 
     def marker(self, simulator):
         """The expression for pytest's -m."""
@@ -357,7 +357,8 @@ def parser():
         help="keep what each test gave as DIR/NAME.jsonl: the same command goes on where it was "
         "cut short, and a run with other arguments adds its tests")  # fmt: skip
     add("--again", nargs="+", metavar="NAME", default=[],
-        help="of the journal, forget these variants or families, and run them again")  # fmt: skip
+        help="of the journal, forget these variants, families or tests (a part of the name will "
+        "do), and run them again")  # fmt: skip
     add("--logs", type=Path, metavar="DIR", help="keep pytest's output as DIR/NAME.log")
     add("--markdown", type=Path, metavar="FILE",
         help="write the page here (default: docs/conformance.md if the whole suite was run on "
