@@ -16,7 +16,7 @@ REQUIRES = (
 PARAMETERS = {
     # Rows of A and columns of B whose products are summed at once, each in a vector of its own.
     "micro_m": (1, 2, 3, 4, 6, 8),
-    "micro_n": (1, 2, 3, 4),
+    "micro_n": (1, 2, 3, 4, 6, 8),
     "vector_width": (2, 4, 8, 16),
     # Vectors of terms that the loop takes at a time, each with its own sums.
     "unroll": (1, 2, 4),
@@ -97,9 +97,12 @@ def propose(problem, profile):
     units = profile.compute_units
     few = problem.batch_count * problem.m * problem.n < 8 * units
     if min(problem.m, problem.n) == 1:
-        # Bound by memory: long straight reads.
-        values = dict(micro_m=1, micro_n=4) if problem.m == 1 else dict(micro_m=4, micro_n=1)
-        yield 90, dict(values, vector_width=2 * lanes, unroll=1, splits=4 * units if few else 1), (
+        # Bound by memory: long straight reads, of as many lines as the hardware follows.
+        lines = max(x for x in (1, 2, 4, 8) if x == 1 or x <= max(problem.m, problem.n))
+        values = dict(micro_m=1, micro_n=lines) if problem.m == 1 else dict(
+            micro_m=lines, micro_n=1
+        )
+        yield 90, dict(values, vector_width=lanes, unroll=1, splits=4 * units if few else 1), (
             "dot products of whole lines"
         )
     elif min(problem.m, problem.n) <= 4:
