@@ -150,6 +150,8 @@ def propose(problem, profile):
     names = ("tile_m", "tile_n", "micro_m", "micro_n", "stages", "registers")
     for speed, shared, numbers in SPEEDS:
         values = dict(zip(names, numbers), tile_k=16, group_rows=8)
+        if values["stages"] == 2 and problem.kind.b.order == "column":
+            values["stages"] = 3  # copies of single elements take longer
         items = values["tile_m"] * values["tile_n"] // (values["micro_m"] * values["micro_n"])
         division, rank = best_splits(problem, profile, values, items, shared, speed, 4)
         note = "%d×%d elements in registers, %d stages of asynchronous copies" % (

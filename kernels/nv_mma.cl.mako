@@ -14,9 +14,9 @@ REQUIRES = (
     "kind.compute in ('float32', 'uint32')",
     # float32 operands are rounded to TF32's 11 bits
     "kind.a.dtype != 'float32' or kind.precision in ('high', 'medium')",
-    # 8 or 16 bytes are copied at once
-    "kind.a.alignment >= 8 and kind.a.order != 'strided'",
-    "kind.b.alignment >= 8 and kind.b.order != 'strided'",
+    # 4, 8 or 16 bytes are copied at once
+    "kind.a.alignment >= 4 and kind.a.order != 'strided'",
+    "kind.b.alignment >= 4 and kind.b.order != 'strided'",
     # of elements that are not 16 bits wide, terms must be neighbours
     "kind.a.order == 'row' or kind.a.dtype in ('float16', 'bfloat16')",
     "kind.b.order == 'column' or kind.b.dtype in ('float16', 'bfloat16')",
@@ -66,7 +66,7 @@ CONSTRAINTS = (
     "wave == 0 or splits > 1",
 )
 TEST_DTYPE, TEST_ALIGNMENT = "float16", 64
-ALIGNMENT_CLASSES = (1, 8, 16)
+ALIGNMENT_CLASSES = (1, 4, 8, 16)
 INSTRUMENT = ("none",)
 # deep stages of large tiles need more local memory than the driver reports
 PROBES = {"static_local_bytes": 231424}
@@ -86,6 +86,7 @@ def derive(config, kind, profile):
     b_stage = stage("b", kind.b, b_along_k, config.tile_n, tile_k, size, work_items,
                     along if b_along_k else "(%s & 7)", a_stage["bytes"])
     rows, cols = config.warp_m // 16, config.warp_n // 8
+    pairs = pairs_of(kind, 8 if kind.out.dtype in PLAIN_OUTPUTS else 4)
     return dict(
         work_items=work_items,
         warps_n=warps_n,
@@ -93,12 +94,12 @@ def derive(config, kind, profile):
         tile_k=tile_k,
         a_stage=a_stage,
         b_stage=b_stage,
-        pairs=pairs_of(kind, 8),
+        pairs=pairs,
         a_unit=1,
         b_unit=1,
         a_unit_alignment=1,
         b_unit_alignment=1,
-        out_unit=2 if pairs_of(kind, 8) == "plain" else 1,
+        out_unit=2 if pairs == "plain" else 1,
         out_unit_alignment=2 * PLAIN_OUTPUTS.get(kind.out.dtype, 1),
         # 32 bytes of terms: what an instruction takes
         groups=config.bytes_k // 32,
@@ -126,6 +127,7 @@ SPEEDS = (
     (120, 1, (128, 256, 64, 64, 128, 3)),
     (100, 2, (128, 128, 64, 64, 64, 3)),
     (90, 3, (64, 64, 32, 32, 128, 3)),
+    (80, 2, (64, 64, 32, 16, 128, 3)),
     (50, 4, (64, 32, 32, 16, 128, 3)),
     (35, 5, (32, 32, 16, 16, 128, 4)),
     (45, 5, (64, 16, 32, 16, 128, 4)),

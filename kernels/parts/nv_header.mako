@@ -158,13 +158,17 @@ def best_splits(problem, profile, values, items, shared, speed, size, before=0, 
             turns = turns_of(groups, items, shared, units) * (terms + start)
             turns += turns_of(whole, items, shared, units) * (problem.k + start)
             # a group that waits for memory has so many bytes on their way
-            bandwidth = min(most, min(whole + groups, slots) * coming / LATENCY_NS)
+            count = whole + groups
+            bandwidth = min(most, min(count, slots) * coming / LATENCY_NS)
+            # some units have one group more than others, and end later
+            once = units if count <= slots else slots
+            bandwidth *= count / once / ceil_div(count, once)
             time = LAUNCH_NS + max(turns * area / rate, bytes_read / bandwidth)
             if splits > 1:
                 # every warp waits for its sums to be written; the last one reads all, and has few
                 # reads on their way where it holds many sums
                 moved = (tiles - whole) * rows * cols * 8 / CACHE_BYTES_A_NS
-                alone = area * 4 / UNIT_BYTES_A_NS * (1 + area / 8192)
+                alone = area * 4 / UNIT_BYTES_A_NS * (1 + area / 16384)
                 time += EXCHANGE_NS + splits * max(moved, alone)
             if best is None or time < best[0]:
                 best = time, dict(splits=splits, wave=wave)
