@@ -20,7 +20,7 @@ from clmatmul.space import parse_within
 from clmatmul.tune import tune
 from clmatmul.tune.landscape import Landscape, simulate
 from clmatmul.tune.progress import PlainProgress
-from clmatmul.tune.strategies import STRATEGIES
+from clmatmul.tune.strategies import DEFAULT, STRATEGIES
 
 SPACES = {
     "pocl": (
@@ -49,8 +49,6 @@ SHAPES = {
         ((1000, 777, 3000), "float32", ()), ((8192, 128, 1024), "float32", ()),
     ),
 }  # fmt: skip
-_STRATEGIES = ("local", "tpe", "random")
-_SEEDS = 10
 
 
 def record(space, folder, seconds, device=None):
@@ -99,17 +97,16 @@ class _Clocked(PlainProgress):
         self.seconds = search.seconds
 
 
-def compare(files):
-    """(landscape, {strategy: median trials to 95 %}) of each, and the means of local ÷ others."""
+def compare(files, strategies, seeds):
+    """(landscape, {strategy: mean trials to 95 %}) of each file."""
     rows = []
     for file in files:
         landscape = Landscape.from_json(Path(file).read_text())
         needed = {
-            strategy: statistics.median(
-                simulate(landscape, strategy, seed) or len(landscape) for seed in range(_SEEDS)
+            strategy: statistics.mean(
+                simulate(landscape, strategy, seed) or len(landscape) for seed in range(seeds)
             )
-            for strategy in _STRATEGIES
-            if strategy in STRATEGIES
+            for strategy in strategies
         }
         rows.append((landscape, needed))
     return rows
@@ -126,16 +123,20 @@ def main(argv=None):
     recording.add_argument("--device")
     comparing = commands.add_parser("compare")
     comparing.add_argument("files", nargs="+")
+    comparing.add_argument("--strategy", action="append", choices=tuple(STRATEGIES),
+                           help="beside random, may be repeated; the default one")  # fmt: skip
+    comparing.add_argument("--seeds", type=int, default=40)
     arguments = parser.parse_args(argv)
     if arguments.command == "record":
         done = record(arguments.space, arguments.folder, arguments.seconds, arguments.device)
         print("all recorded" if done else "more to do")
         return 0
-    rows = compare(arguments.files)
+    strategies = (*(arguments.strategy or [DEFAULT]), "random")
+    rows = compare(arguments.files, strategies, arguments.seeds)
     for landscape, needed in rows:
         counts = "  ".join(f"{name} {count:5.1f}" for name, count in needed.items())
         print(f"{landscape.problem:40s} {len(landscape):5d}  {counts}")
-    for name in _STRATEGIES[:-1]:
+    for name in strategies[:-1]:
         ratios = [math.log(x[name] / x["random"]) for _, x in rows]
         print(f"{name} ÷ random: {math.exp(statistics.mean(ratios)):.2f} (geometric mean)")
     return 0

@@ -9,21 +9,19 @@ recorded trials. To add one, write the function and name it in STRATEGIES.
 """
 
 import itertools
-import math
 from importlib.util import find_spec
-
-import numpy as np
 
 from clmatmul.config import TileConfig
 from clmatmul.errors import ArgumentError
 from clmatmul.space import program_of
+from clmatmul.tune.surrogate import most_promising
 
 _BATCH = 4  # two builders are busy with it, and not much is built in vain after an improvement
-_FIRST_DRAWS = 5
+LEARNT_BATCH = 2  # what the first of a batch teaches comes too late for the others
+_FIRST_DRAWS = 3
 _WORTH_CLIMBING = 1.5  # times as slow as the best
 _ELITE = 3
 _DRAWS = 48  # random candidates, of which the model chooses
-_RIDGE = 0.3
 _KICKS = 6  # configurations that differ from the best in several parameters, at a time
 
 
@@ -44,15 +42,18 @@ def _batches(configs):
 
 
 def local(space, rng, seen):
-    """Round the best known, and first what a model of all that was seen expects to be fast.
+    """Round the best known, and first what a model of all that was seen promises most of.
 
     Candidates are the neighbours of the best few (also of other variants, if they are not far
-    behind), configurations that differ from the best in several parameters, and random ones; of
-    every batch the last is taken at random.
+    behind), configurations that differ from the best in several parameters, and random ones.
     """
     draws, held = space.draw(rng), {}
-    if best_of(seen, space.offered) is None:
-        yield tuple(itertools.islice(draws, _FIRST_DRAWS))
+    while best_of(seen, space.offered) is None:
+        batch = tuple(itertools.islice((x for x in draws if x not in seen), _FIRST_DRAWS))
+        if not batch:
+            return
+        yield batch
+    parameters = {name: space.parameters(name) for name in space.offered}
     while True:
         near = [x for record in _elite(space, seen) for x in space.neighbours(record.config)]
         held.update(dict.fromkeys(itertools.islice(draws, _DRAWS - len(held))))
@@ -62,11 +63,8 @@ def local(space, rng, seen):
             return
         rng.shuffle(fresh)
         built = {program_of(x) for x in seen}
-        expected = _model(seen)
-        # of what is expected to be as fast, first what needs no new program
-        fresh.sort(key=lambda x: (round(expected(x), 2), program_of(x) not in built))
-        batch = dict.fromkeys(fresh[: _BATCH - 1])
-        batch[rng.choice(fresh)] = None
+        cheap = {x for x in fresh if program_of(x) in built}
+        batch = most_promising(seen, fresh, parameters, LEARNT_BATCH, cheap)
         for config in batch:
             held.pop(config, None)
         yield tuple(batch)
@@ -80,31 +78,6 @@ def _elite(space, seen):
     passed = [x for x in seen.values() if x.status == "ok" and x.config.variant in space.offered]
     few = sorted(passed, key=lambda x: x.cost)[:_ELITE]
     return list({x.config: x for x in (*few, *near)}.values())
-
-
-def _model(seen):
-    """A function config → expected logarithm of the time: a sum over its parameters' values.
-
-    Fitted by ridge regression to what was seen; what failed counts as slower than all the rest.
-    """
-    times = [x.cost for x in seen.values() if x.status == "ok"]
-    if not times:
-        return lambda config: 0.0
-    columns = {}
-    rows = [[columns.setdefault(x, len(columns)) for x in _features(c)] for c in seen]
-    matrix = np.zeros((len(rows), len(columns)))
-    for i, row in enumerate(rows):
-        matrix[i, row] = 1
-    slowest = math.log(max(times)) + 1
-    target = np.array([math.log(x.cost) if x.status == "ok" else slowest for x in seen.values()])
-    mean = target.mean()
-    normal = matrix.T @ matrix + _RIDGE * np.eye(len(columns))
-    weights = np.linalg.solve(normal, matrix.T @ (target - mean))
-    return lambda config: mean + sum(weights[columns[x]] for x in _features(config) if x in columns)
-
-
-def _features(config):
-    return [config.variant, *((config.variant, *x) for x in config.parameters)]
 
 
 def best_of(seen, variants):

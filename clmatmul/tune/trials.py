@@ -73,7 +73,7 @@ class Trials:
             yield self.try_config(configs[0], best_ns())
             return
         passed = set()
-        for config, failed in self._checked(configs):
+        for config, failed in self.check_all(configs):
             if failed is None:
                 passed.add(config)
             else:
@@ -82,7 +82,7 @@ class Trials:
             if config in passed:
                 yield self.try_config(config, best_ns(), checked=True)
 
-    def _checked(self, configs):
+    def check_all(self, configs):
         """(config, failed Trial or None) of each, built and checked side by side, as they end.
 
         Configurations that share a program follow each other on one builder.

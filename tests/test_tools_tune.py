@@ -1,0 +1,109 @@
+"""The tools that measure the tuner: steps that go on, the shapes, and one small run of each."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from clmatmul.space import parse_within
+from clmatmul.variants import load_variant
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import build_bench  # noqa: E402
+import steps  # noqa: E402
+import tune_experiment  # noqa: E402
+import tune_gain  # noqa: E402
+
+CSV = "name,batch,m,n,k,transpose_a,transpose_b\n" + "".join(
+    f"shape,{1 + i % 2},{8 + i},16,24,{i % 2},0\n" for i in range(90)
+)
+
+
+def test_steps_go_on_where_an_earlier_call_was_ended(tmp_path):
+    made = []
+    wanted = [(str(i), lambda i=i: made.append(i) or {"value": i}) for i in range(4)]
+    path = tmp_path / "new" / "journal.jsonl"
+    quiet = {"say": lambda text: None}
+    assert steps.run_steps(steps.Journal(path), wanted[:2], 60, **quiet) == 0
+    with open(path, "a") as file:
+        file.write('{"step": "2", "fou')  # the call was killed
+    assert steps.run_steps(steps.Journal(path), wanted, 60, **quiet) == 0
+    assert made == [0, 1, 2, 3]
+    assert steps.Journal(path).found == {str(i): {"value": i} for i in range(4)}
+
+
+def test_no_step_is_begun_without_the_time_for_it(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(steps.time, "monotonic", lambda: clock[0])
+
+    def take(seconds, found):
+        clock[0] += seconds
+        return found
+
+    pieces = iter([None, None, {"x": 1}])
+    wanted = [("long", lambda: take(40, next(pieces))), ("next", lambda: take(1, {}))]
+    journal = steps.Journal(tmp_path / "journal")
+    assert steps.run_steps(journal, wanted, 100, say=lambda text: None) == 2
+    assert clock[0] == 80 and not journal.found  # twice, and a third time would not have ended
+    assert steps.run_steps(journal, wanted, 100, say=lambda text: None) == 0
+
+
+def test_forty_shapes_are_spread_over_the_file(tmp_path):
+    (tmp_path / "shapes.csv").write_text(CSV + "too large,1,4000,4000,4000,0,0\n")
+    found = [problem for _, problem in tune_gain.shapes(tmp_path / "shapes.csv")]
+    assert len(found) == len(set(found)) == 40
+    assert [x.flops for x in found] == sorted(x.flops for x in found)
+    assert found[0].m == 8 and found[-1].flops < 5e9 and found[-1].batch_count == 2
+
+
+@pytest.mark.parametrize("name", tune_gain.PARTS)
+def test_the_parts_of_the_space_are_there(name):
+    for text in tune_gain.PARTS[name]:
+        ((variant, wanted),) = parse_within(text).items()
+        allowed = load_variant(variant).all_parameters()
+        assert set(wanted) <= set(allowed)
+        for parameter, values in wanted.items():
+            assert set(values) <= set(allowed[parameter]), (variant, parameter)
+
+
+def test_every_landscape_has_its_problem():
+    known = tune_experiment.problems("pocl")
+    files = sorted((ROOT / "tests" / "landscapes").glob("pocl-*.json"))
+    found = {tune_experiment.Landscape.from_json(x.read_text()).problem for x in files}
+    assert len(files) == 10 and found == set(known)
+
+
+def test_what_was_compared_is_summed_up():
+    row = {"default": 0.5, "tuned": 1.0, "tuned_slower_than_default": False}
+    found = {"0 a, compared": row, "1 b, compared": {**row, "default": 0.98}, "1 b, part": {}}
+    assert (
+        "2 shapes, geometric means: default ÷ best 0.700, tuned ÷ best 1.000; 0 slower"
+        in (tune_gain.summary(found)[-1])
+    )
+    runs = {"a, run 0, compared": {"ratio": 0.94}, "a, run 1, compared": {"ratio": 0.96}}
+    assert "1 of 2 runs have 0.95" in tune_experiment.summary(runs)[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_each_tool_measures(device, tmp_path, monkeypatch, capsys):
+    """Two minutes on two cores."""
+    if not device.profile.is_cpu:
+        pytest.skip("about CPUs")
+    assert build_bench.main([str(tmp_path / "b.jsonl"), "--count", "4", "--seconds", "300"]) == 0
+    assert "times as fast" in capsys.readouterr().out
+    monkeypatch.setitem(tune_gain.PARTS, "pocl", ("cpu_dot(micro_m=1, micro_n=1, splits=1)",))
+    monkeypatch.setattr(
+        tune_gain, "tuned", lambda *a, real=tune_gain.tuned, **k: real(*a[:3], budget="3trials")
+    )
+    (tmp_path / "shapes.csv").write_text(CSV)
+    arguments = ["pocl", str(tmp_path / "shapes.csv"), str(tmp_path / "gain"), "--seconds", "300"]
+    assert tune_gain.main([*arguments, "--shapes", "0:1"]) == 0
+    assert "1 shapes, geometric means" in capsys.readouterr().out
+    file = str(ROOT / "tests" / "landscapes" / "pocl-2000x32x128-float64.json")
+    monkeypatch.setattr(tune_experiment, "RUNS", 1)
+    arguments = ["pocl", str(tmp_path / "runs"), file, "--budget", "3trials", "--seconds", "300"]
+    assert tune_experiment.main(arguments) == 0
+    assert "of 1 runs have 0.95" in capsys.readouterr().out
