@@ -201,7 +201,7 @@ def propose(problem, profile):
     for speed, shared, (tile_m, tile_n, stages) in SPEEDS:
         values = dict(tile_m=tile_m, tile_n=tile_n, bytes_k=128, stages=stages, group_rows=8)
         items = 128 * (tile_m // 64 + 1)
-        tiles = dict(values, tile_k=128 // size)
+        tiles = dict(values, tile_k=128 // size, adding=tile_m // 16)
         division, rank = best_splits(
             problem, profile, tiles, items, shared, speed * 2 / size, size,
             before + MAPS_NS, most=3200)

@@ -91,10 +91,10 @@ def tile_launches(entry, t, derived):
 # The device's bytes a ns, the ns of a launch, and the multiply-adds that a busy unit does in a ns
 # for each multiple of the naive kernel's speed. As gpu_header.mako has them, in seconds. A second
 # launch reaches a device that is done with the first long before. Parts of k leave their sums to
-# each other in the cache, through which a unit reads so much alone.
+# each other in the cache, from which a warp reads so much alone.
 BYTES_A_NS, LAUNCH_NS, NAIVE_RATE = 3500, 4000, 13.5
 SECOND_LAUNCH_NS = 14000
-EXCHANGE_NS, CACHE_BYTES_A_NS, UNIT_BYTES_A_NS = 2500, 10000, 120
+EXCHANGE_NS, CACHE_BYTES_A_NS, WARP_BYTES_A_NS = 2500, 10000, 30
 LATENCY_NS = 1600
 SPLITS = (*range(1, 17), 20, 24, 28, 32, 40, 48, 64, 96, 128)
 
@@ -160,15 +160,16 @@ def best_splits(problem, profile, values, items, shared, speed, size, before=0, 
             # a group that waits for memory has so many bytes on their way
             count = whole + groups
             bandwidth = min(most, min(count, slots) * coming / LATENCY_NS)
-            # some units have one group more than others, and end later
-            once = units if count <= slots else slots
-            bandwidth *= count / once / ceil_div(count, once)
+            if splits > 1 and count > units:  # some have one group more than others, and end later
+                once = units if count <= slots else slots
+                bandwidth *= count / once / ceil_div(count, once)
             time = LAUNCH_NS + max(turns * area / rate, bytes_read / bandwidth)
             if splits > 1:
                 # every warp waits for its sums to be written; the last one reads all, and has few
                 # reads on their way where it holds many sums
                 moved = (tiles - whole) * rows * cols * 8 / CACHE_BYTES_A_NS
-                alone = area * 4 / UNIT_BYTES_A_NS * (1 + area / 16384)
+                warps = values.get("adding", items // 32)
+                alone = area * 4 / WARP_BYTES_A_NS / warps * (1 + area / (8192 if wave else 4096))
                 time += EXCHANGE_NS + splits * max(moved, alone)
             if best is None or time < best[0]:
                 best = time, dict(splits=splits, wave=wave)
