@@ -58,6 +58,12 @@ def check_device(problem, profile):
             "fallback='emulate' (whole numbers give float64's accuracy, slower), use float32 or "
             "complex64 arrays, another device (device='cpu'), or fallback='numpy'"
         )
+    limit = profile.loop_limit
+    if limit is not None and problem.k > limit:
+        raise UnsupportedError(
+            f"{profile.title} ends loops after {limit} rounds, and a sum of {problem.k} terms "
+            "needs more; use another device, fallback='numpy', or add up products of parts"
+        )
 
 
 def checked(config, problem, profile):
@@ -124,3 +130,13 @@ def _heuristic(problem, profile):
     for _rank, name, values, note in sorted(proposals, key=lambda x: (-x[0], x[1])):
         config = TileConfig.of(name, **values)
         yield from _if_valid(config, "heuristic", note, problem, profile)
+        if profile.loop_limit is not None:
+            config = _of_small_tiles(name, values)
+            yield from _if_valid(config, "heuristic", "more items, less each", problem, profile)
+
+
+def _of_small_tiles(name, values):
+    """The configuration with the least of the tiles that no source depends on."""
+    runtime = load_variant(name).runtime_parameters
+    small = {x: min(runtime[x]) for x in ("tile_m", "tile_n") if x in runtime}
+    return TileConfig.of(name, **{**values, **small})

@@ -83,6 +83,12 @@ class DeviceProfile:
         """Local memory that a kernel may declare: the reported size, or what a probe found."""
         return max(self.local_mem_bytes, self.probe("static_local_bytes", 0))
 
+    @property
+    def loop_limit(self):
+        """How often a work-item may go round its loops, all together, before the device ends them
+        without a word; None for no limit. Mesa's llvmpipe does so (LP_MAX_TGSI_LOOP_ITERATIONS)."""
+        return 65535 if self.name.startswith("llvmpipe") else None
+
     def probe(self, name, default=None):
         """The value of a probe, or `default` if it was never run."""
         return dict(self.probes).get(name, default)

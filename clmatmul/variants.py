@@ -5,6 +5,7 @@ variant, config, problem and profile always give the same answer, on any machine
 """
 
 import ast
+import math
 from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
@@ -117,7 +118,27 @@ class Variant:
         names.update(problem=problem, kind=kind, profile=profile)
         where = f"{self.name}, {profile.title}"
         found = [c.violation(names, where) for c in self.constraints]
-        return tuple(x for x in found if x)
+        found = tuple(x for x in found if x)
+        if not found and profile.loop_limit is not None:
+            found = tuple(self._loop_faults(config, names, problem, profile))
+        return found
+
+    def _loop_faults(self, config, values, problem, profile):
+        """A reason if an item may go round its loops more often than the device lets it.
+
+        Where the header does not say how often that is: once for each term of a micro-tile, four
+        times for those at the edges of an item's tile, and eight times k for what is copied.
+        """
+        if "loop_iterations" in self.header:
+            rounds = self.header["loop_iterations"](problem)
+        else:
+            work = [x for x in self.launches(config, problem, profile) if "prepares" not in x]
+            items = max(min(math.prod(x["global_size"]) for x in work), 1)
+            micro_tile = values.get("micro_m", 1) * values.get("micro_n", 1)
+            terms = problem.batch_count * problem.m * problem.n * problem.k
+            rounds = 4 * terms // (items * micro_tile) + 8 * problem.k
+        if rounds > profile.loop_limit:
+            yield f"loop iterations of a work-item: up to {rounds} > {profile.loop_limit}"
 
     def workspace(self, config, problem, profile):
         """name → dict(bytes, alignment, first, last) of each scratch buffer."""

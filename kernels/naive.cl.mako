@@ -28,6 +28,10 @@ def workspace(config, derived, problem, profile):
     return {}
 
 
+def loop_iterations(problem):
+    return problem.k
+
+
 def instruments(mode, config, derived, problem):
     # uint counters: how often each element of A and B is read, and how often nothing is there
     return dict(

@@ -1,5 +1,6 @@
 """choose: the order of origins, for devices that nobody here owns."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,27 @@ def test_damaged_lines_are_skipped(tmp_path, monkeypatch, caplog):
         walk.forget()
     assert found[0].origin == "tuned"
     assert "5 of 6 lines skipped" in caplog.text
+
+
+@pytest.mark.parametrize("size", [(520, 600, 700), (1000, 1000, 1000), (3, 3, 60000)])
+def test_a_device_that_ends_long_loops(size):
+    """llvmpipe goes on behind any loop once an item has gone round 65535 times, and the sums lack
+    terms: what is offered stays below, and more terms than that are refused."""
+    profile = PROFILES["rusticl-llvmpipe"]
+    assert profile.loop_limit == 65535
+    problem = plain_problem(*size, "float32", "NN", ())
+    offered = []
+    for choice in choose(problem, profile):
+        with contextlib.suppress(ConfigError):
+            make_plan(problem, profile, choice.config)
+            offered.append(choice.config)
+    assert offered[-1].variant == "naive"
+    if size[0] > 3:
+        assert offered[0].variant.startswith("cpu_"), "tiles are made small enough"
+    if size[0] == 3:
+        return
+    large = "cpu_packed(block_k=256, micro_m=6, tile_m=192, tile_n=256, unroll=4, vectors=1)"
+    with pytest.raises(ConfigError, match="loop iterations of a work-item: up to"):
+        make_plan(problem, profile, TileConfig.parse(large))
+    with pytest.raises(UnsupportedError, match="ends loops after 65535"):
+        choose(plain_problem(2, 2, 70000, "float32", "NN", ()), profile)

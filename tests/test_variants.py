@@ -48,7 +48,9 @@ def test_defaults_are_valid_where_the_variant_is_offered(name):
     variant = load_variant(name)
     for profile in PROFILES.values():
         if profile is not TINY and not variant.unmet(PROBLEM.kind, profile):
-            assert variant.reject(variant.default, PROBLEM, profile) == (), profile.title
+            reasons = variant.reject(variant.default, PROBLEM, profile)
+            # not of every size on a device that ends long loops
+            assert all(x.startswith("loop iterations") for x in reasons), profile.title
 
 
 @pytest.mark.parametrize("name", variant_names())
