@@ -84,6 +84,9 @@ class _Kept:
         bound = recipe.executable.bound(operands, recipe.scalars, self._workspace)
         self._launches = [devices.launcher(a.queue, *x) for x in bound]
         self._last = None  # the event of the last launch
+        # The events of arrays that nothing else was done to since: an in-order queue waits for
+        # what was enqueued before, without being told.
+        self._after = [None]
 
     def launch(self, a, b, out):
         """Launch if the arrays still have their memory, layout and queue; True if so."""
@@ -95,24 +98,24 @@ class _Kept:
         if found != self._found:
             return False
         self._device.check_process()
-        of_a, of_b, of_out, last = a.events, b.events, out.events, self._last
-        with events_lock:
-            if (
-                self._in_order
-                and len(of_a) == len(of_b) == len(of_out) == 1
-                and of_a[0] is last and of_b[0] is last and of_out[0] is last
-            ):  # fmt: skip
-                # An in-order queue waits for what was enqueued before, without being told.
+        of_a, of_b, of_out = a.events, b.events, out.events
+        events_lock.acquire()  # half of what `with` costs
+        try:
+            if of_a == of_b == of_out == self._after:
                 for launch in self._launches:
                     event = launch()
-                of_a[0] = of_b[0] = of_out[0] = event
+                of_a[0] = of_b[0] = of_out[0] = self._after[0] = event
             else:
                 waited = _different((of_a, of_b, of_out))
                 for launch in self._launches:
                     event = launch(waited)
                     waited = [event]
                 of_a[:] = of_b[:] = of_out[:] = waited
+                if self._in_order:
+                    self._after = waited
             self._last = event
+        finally:
+            events_lock.release()
         return True
 
     def __del__(self):
