@@ -109,7 +109,7 @@ def rank_in_place(problem, profile):
         return 50, 60, 5
     if kind.a.dtype == "float16":  # in place, each is converted again for every panel of B
         return 30, 40, 75
-    if m * n <= (100 * 100 if wide else 320 * 320) and k <= 1024:
+    if m * n <= (100 * 100 if wide else 110 * 110) and k <= 1024:
         return 70, 60, 30
     if kind.compute in ("uint64", "complex128"):
         staged = 280
