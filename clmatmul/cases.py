@@ -147,7 +147,9 @@ def make_case(kind, m, n, k, data, rng, scalars=None, batch=None, with_result=Tr
     ):
         if dtype:
             shapes = {"row_scale": [(m, 1)], "col_scale": [(1, n)],
-                      "bias": [(1, n), (1, n), (m, 1), (m, n)]}  # fmt: skip
+                      "bias": [(1, n), (1, n), (m, 1), (m, n)],
+                      "residual": [(m, n), (m, n), (1, n), (m, 1)],
+                      "c": [(m, n), (m, n), (1, n), (m, 1)][: 1 if in_place else 4]}  # fmt: skip
             shape = tuple(rng.choice(shapes.get(name, [(m, n)])).tolist())
             values = _small(rng, batch + shape, dtype, name)
             # Columns that are neighbours, which some kernels read as vectors, or that are not.
