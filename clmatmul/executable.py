@@ -263,6 +263,8 @@ def _check_limits(profile, plan, launch, program):
             _log.debug("%s (this runtime's answer is known to be false)", text)
         else:
             raise LaunchError(text)
+    if profile.family == "nvidia":
+        local_bytes -= 1024  # which the driver adds for itself, and does not count in the limit
     if local_bytes > profile.usable_local_bytes:
         raise LaunchError(
             f"{plan.config} needs {local_bytes} bytes of local memory; {profile.title} has "

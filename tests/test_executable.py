@@ -1,8 +1,11 @@
 """Executables: post-build steps, chains of launches, arguments, threads."""
 
 import threading
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
+import pyopencl as cl
 import pytest
 from extra_variants import SPLIT_K, kernel_folder, one_item
 
@@ -194,3 +197,35 @@ def test_a_hundred_batches_need_four_programs(rng, nothing_built):
         a, b = np.ones((batch, m, k), "f4"), np.ones((batch, k, n), "f4")
         assert (clmatmul.matmul(a, b) == k).all()
     assert nothing_built() <= 4
+
+
+def test_what_a_driver_keeps_for_itself_is_not_counted(device):
+    """NVIDIA's driver reports a KiB more than a kernel declares: 48 KiB are still 48 KiB."""
+    plan = plan_of("naive", device)
+    found = SimpleNamespace(limits=(0, device.profile.usable_local_bytes + 1024, 0))
+    nvidia = replace(device.profile, family="nvidia")
+    executable._check_limits(nvidia, plan, plan.launches[0], found)
+    with pytest.raises(LaunchError, match="bytes of local memory"):
+        executable._check_limits(device.profile, plan, plan.launches[0], found)
+
+
+def test_counters_are_zero_and_an_in_order_queue_keeps_its_own(device):
+    queues = [cl.CommandQueue(device.context, device.cl_device) for _ in range(2)]
+    first, waiting = device.counters(queues[0], 12)
+    assert waiting == []
+    assert device.counters(queues[0], first.size)[0] is first
+    assert device.counters(queues[1], 12)[0] is not first
+    larger, _ = device.counters(queues[0], first.size + 4)
+    host = np.empty(larger.size, np.uint8)
+    device.read(queues[0], larger, host)
+    assert not host.any()
+
+
+def test_counters_of_an_out_of_order_queue_are_new_each_time(device):
+    properties = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    if not device.cl_device.queue_properties & properties:
+        pytest.skip("the device has no such queues")
+    queue = cl.CommandQueue(device.context, device.cl_device, properties)
+    first, waiting = device.counters(queue, 12)
+    assert len(waiting) == 1
+    assert device.counters(queue, 12)[0] is not first
