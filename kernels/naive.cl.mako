@@ -95,6 +95,10 @@ ${index.bases("batch")}
 
 % if kind.alpha != "zero":
     // for each term: load, compute
+% if kind.reproducible:
+    // Intel's compiler adds up in another order where it makes vectors of a loop's rounds.
+    #pragma clang loop vectorize(disable)
+% endif
     for (index_t i = 0; i < k; i++) {
 ${trace.count_load("a", "1", "row", "i", "k")}\
 ${trace.count_load("b", "1", "i", "col", "n")}\
