@@ -563,6 +563,17 @@ def test_all_implementations_together_have_a_limit(tmp_path):
     assert time.monotonic() - start < 40
 
 
+def test_who_is_told_to_end_ends_the_tests_first(monkeypatch):
+    """A run that goes on by itself would write into a journal that is used again."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], start_new_session=True,
+                               stdin=subprocess.PIPE)  # fmt: skip
+    statuses = []
+    monkeypatch.setattr(os, "_exit", statuses.append)
+    monkeypatch.setattr(conformance_run, "RUNNING", {process})
+    conformance_run.end_all(15, None)
+    assert statuses == [143] and process.returncode == -9
+
+
 def test_the_simulator_runs_few_tests_in_a_process():
     suite = conformance_run.Suite()
     shared = f"--conformance-most={conformance_run.SIMULATED_TESTS}"

@@ -26,6 +26,7 @@ PAGE = ROOT / "docs" / "conformance.md"
 MOST_RESTARTS = 5
 SIMULATED_TESTS = 30  # that share a process: all their buffers live as long as it does
 LINES_SHOWN = 30
+RUNNING = set()  # processes of pytest
 PYTEST_STATUSES = {2: "interrupted", 3: "internal error", 4: "wrong usage"}
 
 
@@ -233,12 +234,21 @@ def run_once(command, environment, output, seconds):
             command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
             stdout=stream, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
+        RUNNING.add(process)
         try:
             return process.wait(timeout=max(seconds, 1))
         except subprocess.TimeoutExpired:
             return None
         finally:
+            RUNNING.discard(process)
             end_group(process)
+
+
+def end_all(number, frame):
+    """End what is running when this process is told to end."""
+    for process in tuple(RUNNING):
+        end_group(process)
+    os._exit(128 + number)
 
 
 def end_group(process):
@@ -439,6 +449,7 @@ def main(arguments=None):
                   extra, options.timeout, time.monotonic() + options.within,
                   options.logs and options.logs.absolute(),
                   options.journal and options.journal.absolute(), tuple(options.again))  # fmt: skip
+    signal.signal(signal.SIGTERM, end_all)
     with ThreadPoolExecutor(options.jobs) as pool:
         runs = [*pool.map(lambda target: run_target(target, suite), wanted)]
     runs += [run for run in others if run.name not in {item.name for item in runs}]
