@@ -140,6 +140,10 @@ def test_one_program_that_shows_a_fault_is_enough():
     assert work["quick"]["over"] == work["simulate"]["over"] == [x]
     assert len(work["quick"]["places"]) == 5
     assert work["compile"]["places"] == work["simulate"]["places"] == [(*y, "u")]
+    fates = [fate("y", "survived", text=x) for x in "tu"]
+    assert mutate_run.work_of("simulate", fates, ())["places"] == [(*y, "t")]
+    fates.append(fate("y", "survived", step="simulate"))
+    assert mutate_run.work_of("simulate", fates, ())["places"] == []
 
 
 def test_survivors_need_a_reason():

@@ -222,8 +222,12 @@ def work_of(step, fates, justified):
     for fate in fates:
         last[place_of(fate)] = fate["how"]
     alive = {name_of(x) for x in survivors(ends.values(), justified)}
-    places = [x for x, how in last.items() if how == "survived" and x[:3] in alive]
-    return {"over": over, "places": sorted(set(places) - done)}
+    places = {x for x, how in last.items() if how == "survived" and x[:3] in alive}
+    if step == "simulate":  # slow, and one program shows what another would
+        first = {name_of(x): place_of(x) for x in reversed(fates) if place_of(x) in places}
+        seen = {x[:3] for x in done}
+        places = {place for name, place in first.items() if name not in seen}
+    return {"over": over, "places": sorted(places - done)}
 
 
 def environment_of(step, folder, scratch):
