@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import weakref
