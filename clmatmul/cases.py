@@ -315,11 +315,12 @@ def _scalar(scalar_class, scalars, name):
 def _values(kind, name, shape, data, rng):
     dtype = getattr(kind, name).dtype
     element = ELEMENT_TYPES[dtype]
+    logical = COMPUTE_TYPES[kind.compute].kind == "bool"
     if data in ("ids_a", "ids_b"):
         if (data == "ids_a") == (name == "a"):
             # In no order, so that small matrices have numbers that a short type must round, too.
             ids = (37 * np.arange(np.prod(shape)).reshape(shape) + 211) % 1999 + 1
-            return ids.astype(numpy_dtype(dtype))
+            return (ids % 3 == 0 if logical else ids).astype(numpy_dtype(dtype))
         # A selector: one 1 in each row (of A) or column (of B), in another place for each.
         chosen = np.zeros(shape, numpy_dtype(dtype))
         lines, terms = (shape[-2], shape[-1]) if name == "a" else (shape[-1], shape[-2])
@@ -332,6 +333,9 @@ def _values(kind, name, shape, data, rng):
         if element.kind == "complex":
             x = x + 1j * rng.standard_normal(shape)
         return x.astype(numpy_dtype(dtype))
+    if logical:  # so few that one "or" of all terms in two is false
+        terms = max(shape[-1] if name == "a" else shape[-2], 1)
+        return (rng.random(shape) < (0.7 / terms) ** 0.5).astype(numpy_dtype(dtype))
     values = _small(rng, shape, dtype, name)
     integral = COMPUTE_TYPES[kind.compute].kind == "integer"
     if element.is_integer and integral:  # the whole range: sums must wrap
