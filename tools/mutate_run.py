@@ -31,6 +31,7 @@ class Reason:
     reason: str
     operator: str = ".*"
     variant: str = ".*"
+    entry: str = ".*"
     before: str = ""
     after: str = ""
 
@@ -38,6 +39,7 @@ class Reason:
         return bool(
             re.fullmatch(self.operator, fate["operator"])
             and re.fullmatch(self.variant, fate["variant"])
+            and re.fullmatch(self.entry, fate["entry"])
             and re.search(self.before, fate["before"])
             and re.search(self.after, fate["after"])
         )
