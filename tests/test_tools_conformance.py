@@ -575,6 +575,17 @@ def test_who_is_told_to_end_ends_the_tests_first(monkeypatch):
     assert statuses == [143] and process.returncode == -9
 
 
+def test_columns_that_were_run_before_are_put_together(tmp_path, capsys):
+    run = matrix.summarise(Run("intel", "2026-01-02", facts=FACTS, commits=("1a", "2b")),
+                           [Result("a", "passed")])  # fmt: skip
+    (tmp_path / "intel.json").write_text(matrix.to_json([run]))
+    page = tmp_path / "page.md"
+    arguments = ["--no-run", "--merge", str(tmp_path / "intel.json"), "--markdown", str(page)]
+    assert conformance_run.main(arguments) == 0
+    assert "| intel | passed | 1 passed |" in page.read_text() and "1a, 2b" in page.read_text()
+    assert "Only a part was run" not in page.read_text() and "intel" in capsys.readouterr().out
+
+
 def test_the_simulator_runs_few_tests_in_a_process():
     suite = conformance_run.Suite()
     shared = f"--conformance-most={conformance_run.SIMULATED_TESTS}"

@@ -348,6 +348,7 @@ def parser():
         "CLMATMUL_DEVICE; may be given again")  # fmt: skip
     add("--merge", nargs="+", type=Path, metavar="FILE", default=[],
         help="add columns from --json files of other machines")  # fmt: skip
+    add("--no-run", action="store_true", help="run nothing: only put --merge's columns together")
     add("--require", nargs="+", metavar="NAME", default=[],
         help="fail if one of these is not available")  # fmt: skip
     add("--families", nargs="+", metavar="FAMILY", default=[], help="only tests of these families")
@@ -443,6 +444,8 @@ def main(arguments=None):
     cli = parser()
     options = cli.parse_args(arguments[:cut])
     wanted, others = targets(options, cli.error), merged(options.merge, cli.error)
+    if options.no_run:
+        wanted = []
     for folder in filter(None, (options.logs, options.journal)):
         folder.mkdir(parents=True, exist_ok=True)
     suite = Suite(tuple(options.tests), tuple(options.families), options.slow, options.brief,
