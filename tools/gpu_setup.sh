@@ -5,6 +5,8 @@
 # network: pyopencl pytools siphash24 platformdirs typing_extensions mako markupsafe filelock, each
 # for the machine's Python, fetched elsewhere with `pip download --no-deps --only-binary=:all:
 # --python-version 3.12 --platform manylinux_2_28_x86_64 … -d .whl NAME`.
+# CLBlast, for gpu_bench --clblast, can come along too: libclblast.so.1 and libOpenCL.so.1 out of
+# Debian's libclblast1 and ocl-icd-libopencl1 (`dpkg -x`), in a folder that LD_LIBRARY_PATH names.
 site=$(mktemp -d)
 python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \
     --target "$site" .whl/*.whl || return 1
