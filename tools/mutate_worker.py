@@ -118,6 +118,7 @@ class Target:
         return (
             *found, (2 * m + 3, 2 * n + 5, k + 2), (m, n, 1), (m - 1, n + 1, k - 1),
             (1, n, k), (m, 1, k), (m + 1, n + 2, parts * k + 3), (max(m - 2, 1), n + 1, 2),
+            (2, 3, k + 2), (2, 5 * n, 3),
         )  # fmt: skip
 
     def case(self, size, data):
@@ -151,7 +152,7 @@ def kinds_of(variant):
     yield plain_kind(dtype, "SS", "S")
     conjugates = plain_kind("complex64", layout, "S", alpha="general")
     yield replace(conjugates, a=replace(conjugates.a, conjugate=True))
-    narrow = plain_kind("float16", layout)
+    narrow = plain_kind("float16", layout, alpha="general", bias="float32")
     yield replace(narrow, out=replace(narrow.out, dtype="bfloat16"))
     yield plain_kind(dtype, layout, activation="relu", aux="float16", residual="float32")
     yield plain_kind("bool", layout.replace("N", "S", 1))
