@@ -484,3 +484,13 @@ def test_many_threads_same_bits(rng):
     for thread in threads:
         thread.join()
     assert not failures and len(results) == 80 and len(set(results)) == 1
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "int32"])
+def test_products_larger_than_a_first_use_check(device, about, rng, dtype):
+    """A device may go wrong where an item works long, which no small product shows."""
+    about("size")
+    a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((530, 720), (720, 610)))
+    wide = "c16" if dtype == "complex64" else "f8"
+    assert np.array_equal(clmatmul.matmul(a, b), a.astype(wide) @ b.astype(wide))
