@@ -120,7 +120,7 @@ every copy done at once. Local addresses are bytes from the start of the kernel'
 
 <%def name="least(result, x, y)">${result} = (${x}) > (${y}) ? (${y}) : (${x});</%def>
 <%def name="most(result, x, y)">${result} = (${x}) < (${y}) ? (${y}) : (${x});</%def>
-<%def name="power_of_2(result, x)">${result} = exp2(${x});</%def>
+<%def name="power_of_2(result, x)">${result} = (${x}) < -126.0f ? 0.0f : exp2(${x});</%def>
 <%def name="one_by(result, x)">${result} = 1.0f / (${x});</%def>
 
 <%def name="leave_vector(to, values)">\

@@ -15,9 +15,10 @@ from kinds import check, plain_kind, test_configs
 from clmatmul import templates
 from clmatmul.cases import make_case
 from clmatmul.choose import choose
-from clmatmul.device import Device
+from clmatmul.device import Device, wait
 from clmatmul.device_profile import DeviceProfile
-from clmatmul.plan import make_plan
+from clmatmul.plan import make_plan, render_launch
+from clmatmul.reference import apply_activation
 from clmatmul.trial import check_sizes
 from clmatmul.variants import load_variant
 
@@ -137,6 +138,42 @@ def test_retargeting():
         post_build(PTX.replace(b"sm_90,", b"sm_100,"), None)
     with pytest.raises(ValueError, match="lost the instructions"):
         post_build(PTX.replace(b"//@", b"// "), None)
+
+
+@pytest.mark.parametrize("out", ["float16", "bfloat16"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu", "sigmoid", "tanh"])
+def test_short_activations(nvidia, activation, out):
+    """Of every 16-bit number, within a unit in the last place of the exact value; NaN stays NaN.
+
+    Below 2^-112, and of float16 below its normal numbers, an error of what is there is allowed.
+    """
+    kind = aligned(plain_kind(out, "NN"), 64)
+    kind = replace(kind, activation=activation, out=replace(kind.out, dtype=out))
+    problem = make_case(kind, 64, 64, 64, "exact", np.random.default_rng(0)).problem
+    plan = make_plan(problem, nvidia.profile, test_configs("nv_mma")[0])
+    text = render_launch(plan, plan.launches[0])
+    begin = text.index("static inline float quick_activated")
+    function = text[begin : text.index("#define activated quick_activated")]
+    program = nvidia.compile(
+        function + """
+        __kernel void each(__global const float *x, __global float *y) {
+            y[get_global_id(0)] = quick_activated(x[get_global_id(0)]);
+        }""", ("-cl-std=CL1.2",))  # fmt: skip
+    x = np.arange(2**16, dtype=np.uint16)
+    x = x.view(np.float16).astype("f4") if out == "float16" else (x.astype("u4") << 16).view("f4")
+    queue, kernel = nvidia.queue(), nvidia.kernel(program, "each", [None, None])
+    found, got = nvidia.allocate(x.nbytes), np.empty_like(x)
+    wait([nvidia.launch(queue, kernel, [nvidia.upload(x), found], x.shape, (64,), [])])
+    nvidia.read(queue, found, got)
+    with np.errstate(all="ignore"):
+        exact = apply_activation(x.astype(np.float64), activation)
+        digits, least = (10, -14) if out == "float16" else (7, -112)
+        unit = 2.0 ** (np.maximum(np.frexp(exact)[1] - 1, least) - digits)
+        off = np.abs(got - exact) / unit
+    special = ~np.isfinite(exact)
+    assert np.array_equal(got[special], exact[special].astype(np.float32), equal_nan=True)
+    # rounding to 16 bits adds half a unit
+    assert off[~special].max() <= 0.5, x[~special][off[~special].argmax()]
 
 
 def test_limit_of_registers():
