@@ -249,11 +249,11 @@ class Device:
             return cl.Buffer(self.context, flags, hostbuf=memory)
 
     def wrap(self, address, size, writable):
-        """A kernel's view of `size` bytes of host memory at `address`; the caller keeps it alive."""
-        if self._follows_pointers:
-            return cl.SVM(np.frombuffer((ctypes.c_ubyte * size).from_address(address), np.uint8))
-        access = cl.mem_flags.READ_WRITE if writable else cl.mem_flags.READ_ONLY
+        """A kernel argument for `size` bytes of host memory; the caller keeps them alive."""
         memory = (ctypes.c_ubyte * size).from_address(address)
+        if self._follows_pointers:
+            return cl.SVM(np.frombuffer(memory, np.uint8))
+        access = cl.mem_flags.READ_WRITE if writable else cl.mem_flags.READ_ONLY
         with _reported(f"{size} bytes of host memory could not be given to the device"):
             return cl.Buffer(self.context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
 
