@@ -1,10 +1,10 @@
 """Launches kept for NumPy arrays by their addresses: whatever lies there is what is multiplied."""
 
 import mmap
-import threading
 
 import numpy as np
 import pytest
+from conftest import in_threads
 
 import clmatmul
 from clmatmul import host_launches, repeats
@@ -114,11 +114,7 @@ def test_every_thread_has_its_own(rng):
             if not np.array_equal(plan(a, b, out), expected):
                 wrong.append(1)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 4)
     assert not wrong
     queues = {key[0] for key in kept(plan)}
     assert len(queues) >= 2

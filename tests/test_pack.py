@@ -1,11 +1,10 @@
 """Operands packed once, and calls that allocate nothing."""
 
-import threading
-
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
+from conftest import in_threads
 
 import clmatmul
 from clmatmul import count_transfers
@@ -189,11 +188,7 @@ def test_from_many_threads(rng):
             if not np.array_equal(clmatmul.matmul(a, packed), a @ b):
                 wrong.append(1)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(work, 4)
     assert not wrong
 
 
