@@ -138,3 +138,18 @@ def test_large_workspaces_are_not_kept(rng, device):
     for _ in range(3):
         plan(a, b, out)
     assert not kept(plan)
+
+
+def test_a_result_in_place_is_waited_for_without_an_event(rng, device):
+    a, b = matrices(rng, (300, 300), (300, 300))
+    executable = clmatmul.MatMul(a, b)._route.executable
+    out = np.full((300, 300), np.nan, "f4")
+    operands = {
+        name: (device.wrap(x.ctypes.data, x.nbytes, name == "out"), 0)
+        for name, x in (("a", a), ("b", b), ("out", out))
+    }
+    queue = device.queue()
+    _event, keep = executable(queue, operands)
+    device.synchronize_host(queue, operands["out"][0], out.nbytes)
+    assert np.array_equal(out, a @ b)
+    del keep
