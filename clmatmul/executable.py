@@ -149,8 +149,8 @@ class Executable:
         operands = {"a": operand, "b": operand}
         return self._launch(part.launch, part, queue, buffers, operands, {}, list(wait_for))
 
-    def bound(self, operands, scalars, workspace):
-        """(kernel, global size, local size) of each launch, all arguments set, for these alone.
+    def launchers(self, queue, operands, scalars, workspace):
+        """What enqueues each launch on `queue`, all arguments set (see `device.launcher`).
 
         The kernels are new objects, so no other call changes their arguments; whoever has them
         keeps the buffers alive. operands, scalars, workspace: as for a call. LaunchError.
@@ -164,7 +164,7 @@ class Executable:
                 self.device.set_arguments(kernel, arguments)
             except devices.LaunchFailure as error:
                 raise self._refused(launch, error) from None
-            found.append((kernel, launch.global_size, launch.local_size))
+            found.append(devices.launcher(queue, kernel, launch.global_size, launch.local_size))
         return found
 
     def _arguments(self, i, buffers, operands, scalars):

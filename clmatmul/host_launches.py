@@ -14,8 +14,6 @@ was given arrays there runs. What lies there meanwhile, or whether anything does
 import threading
 from collections import deque
 
-from clmatmul import device as devices
-
 _MOST = 32
 _REMEMBERED = 8
 _MOST_WORKSPACE = 2**20  # bytes; larger products do not notice the microseconds
@@ -33,13 +31,13 @@ class HostLaunches:
         """What starts the product whose arrays are at these places, or None."""
         return self._kept.get(key)
 
-    def offer(self, key, device, executable, scalars, queue, operands):
+    def offer(self, key, recipe, queue, operands):
         """Told of a launch on new buffers; it is kept when its key comes a second time.
 
         key: of the thread's queue and the arrays' addresses. operands: name → (buffer, offset).
         """
-        size = sum(x.bytes for x in executable.plan.workspace)
-        if not device.works_in_place or size > _MOST_WORKSPACE:
+        plan, device = recipe.executable.plan, recipe.device
+        if not device.works_in_place or plan.workspace_bytes > _MOST_WORKSPACE:
             return
         with self._lock:
             if key not in self._seen:
@@ -47,19 +45,18 @@ class HostLaunches:
                 return
             while len(self._kept) >= _MOST:
                 del self._kept[next(iter(self._kept))]
-        workspace = {x.name: device.allocate(x.bytes) for x in executable.plan.workspace}
-        self._kept[key] = _Launch(queue, executable, scalars, operands, workspace)
+        workspace = {x.name: device.allocate(x.bytes) for x in plan.workspace}
+        self._kept[key] = _Launch(recipe, queue, operands, workspace)
 
 
 class _Launch:
     """Kernel objects with all arguments set, on an in-order queue that one thread has."""
 
-    def __init__(self, queue, executable, scalars, operands, workspace):
+    def __init__(self, recipe, queue, operands, workspace):
         # The queue is held so that no other one gets its identity, which is in the key.
         self._held = queue, workspace
         self.operands = operands
-        bound = executable.bound(operands, scalars, workspace)
-        self._launches = [devices.launcher(queue, *x) for x in bound]
+        self._launches = recipe.executable.launchers(queue, operands, recipe.scalars, workspace)
 
     def __call__(self):
         """Enqueue every launch; the last event. device.Refusal if the runtime will not."""

@@ -81,8 +81,9 @@ class _Kept:
         self._workspace = {x.name: allocate(x.bytes) for x in plan.workspace}
         if plan.counter_bytes:
             self._workspace["counters"], _ = self._device.counters(a.queue, plan.counter_bytes)
-        bound = recipe.executable.bound(operands, recipe.scalars, self._workspace)
-        self._launches = [devices.launcher(a.queue, *x) for x in bound]
+        self._launches = recipe.executable.launchers(
+            a.queue, operands, recipe.scalars, self._workspace
+        )
         self._last = None  # the event of the last launch
         # The events of arrays that nothing else was done to since: an in-order queue waits for
         # what was enqueued before, without being told.

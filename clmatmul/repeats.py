@@ -127,7 +127,7 @@ def follow(recipe, a, b, out=None):
     device.synchronize_host(queue, operands["out"][0], target.nbytes, [event])
     del keep
     if launch is None:
-        recipe.launches.offer(places, device, recipe.executable, recipe.scalars, queue, operands)
+        recipe.launches.offer(places, recipe, queue, operands)
     return target[()] if recipe.is_scalar and out is None else target
 
 
