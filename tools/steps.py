@@ -39,6 +39,19 @@ def _last(file):
     return file.read(1)
 
 
+def go_on(journal, steps, seconds, summary):
+    """Make missing steps for some seconds (0: none), print `summary` (of what was found → lines),
+    and say what is left; returns the exit code.
+
+    steps: a function that gives them, called if there is time for any.
+    """
+    left = run_steps(journal, list(steps()), seconds) if seconds else 0
+    print("\n".join(summary(journal.found)))
+    if left:
+        print(f"{left} steps are left: call again")
+    return 1 if left else 0
+
+
 def run_steps(journal, steps, seconds, say=print):
     """Make the steps, (key, function) each, that are missing, for some seconds; how many are left.
 

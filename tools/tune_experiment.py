@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from landscapes import SHAPES  # noqa: E402
-from steps import Journal, run_steps  # noqa: E402
+from steps import Journal, go_on  # noqa: E402
 from tune_gain import retimed, tuned  # noqa: E402
 
 from clmatmul.config import TileConfig  # noqa: E402
@@ -81,15 +81,12 @@ def main(argv=None):
     parser.add_argument("--device")
     arguments = parser.parse_args(argv)
     journal = Journal(arguments.folder / "journal.jsonl")
-    left = 0
-    if arguments.seconds:
-        steps = steps_of(arguments.space, arguments.files, arguments.folder, journal,
-                         arguments.device, arguments.budget)  # fmt: skip
-        left = run_steps(journal, list(steps), arguments.seconds)
-    print("\n".join(summary(journal.found)))
-    if left:
-        print(f"{left} steps are left: call again")
-    return 1 if left else 0
+
+    def steps():
+        return steps_of(arguments.space, arguments.files, arguments.folder, journal,
+                        arguments.device, arguments.budget)  # fmt: skip
+
+    return go_on(journal, steps, arguments.seconds, summary)
 
 
 if __name__ == "__main__":

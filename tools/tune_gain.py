@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from steps import Journal, run_steps  # noqa: E402
+from steps import Journal, go_on  # noqa: E402
 
 from clmatmul.choose import choose  # noqa: E402
 from clmatmul.config import TileConfig  # noqa: E402
@@ -158,16 +158,13 @@ def main(argv=None):
     parser.add_argument("--device")
     arguments = parser.parse_args(argv)
     journal = Journal(arguments.folder / "journal.jsonl")
-    left = 0
-    if arguments.seconds:
+
+    def steps():
         first, last = map(int, arguments.shapes.split(":"))
         chosen = list(enumerate(shapes(arguments.file)))[first:last]
-        steps = steps_of(arguments.space, chosen, arguments.folder, journal, arguments.device)
-        left = run_steps(journal, list(steps), arguments.seconds)
-    print("\n".join(summary(journal.found)))
-    if left:
-        print(f"{left} steps are left: call again")
-    return 1 if left else 0
+        return steps_of(arguments.space, chosen, arguments.folder, journal, arguments.device)
+
+    return go_on(journal, steps, arguments.seconds, summary)
 
 
 if __name__ == "__main__":
