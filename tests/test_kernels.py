@@ -56,6 +56,12 @@ def assumed(variant, profile):
     return profile.with_probes(**load_variant(variant).header.get("PROBES", {}))
 
 
+def refused(device, config, kind, rng):
+    """Why a configuration does not serve the largest of its own check sizes; () if it does."""
+    case = make_case(kind, *check_sizes(config)[0], "exact", rng, with_result=False)
+    return load_variant(config.variant).reject(config, case.problem, device.profile)
+
+
 @pytest.mark.tiny
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -111,9 +117,7 @@ def test_alignments_in_between(device, about, rng, variant, layout):
         sides = {x: replace(getattr(kind, x), alignment=alignment) for x in ("a", "b", "out")}
         kind = replace(kind, **sides)
         served(device, variant, kind)
-        case = make_case(kind, 7, 9, 5, "exact", rng)
-        reject = load_variant(variant).reject
-        configs = [x for x in test_configs(variant) if not reject(x, case.problem, device.profile)]
+        configs = [x for x in test_configs(variant) if not refused(device, x, kind, rng)]
         assert configs
         for config in configs:
             for size in check_sizes(config):
@@ -143,8 +147,7 @@ def test_every_test_configuration(device, about, rng, variant):
     kind = kind_for(variant, "float32")
     served(device, variant, kind)
     for config in [*test_configs(variant), load_variant(variant).default]:
-        case = make_case(kind, 7, 9, 5, "exact", rng)
-        if load_variant(variant).reject(config, case.problem, device.profile):
+        if refused(device, config, kind, rng):
             continue
         for size in check_sizes(config):
             for data in ("ids_a", "ids_b", "exact"):
