@@ -11,9 +11,12 @@ Then the default choice, the tuned one and the best of that part run in turn.
 import argparse
 import csv
 import math
+import os
 import statistics
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -97,8 +100,9 @@ def through_part(space, problem, folder, device):
 
 
 def tuned(problem, folder, device, seed=0, budget="60s"):
-    """What the tuner's default search finds with no record of the user's."""
-    (found,) = tune(problem, device, budget, db=folder, seed=seed).problems
+    """What the tuner's default search finds with no record of the user's and nothing compiled."""
+    with TemporaryDirectory() as empty, mock.patch.dict(os.environ, POCL_CACHE_DIR=empty):
+        (found,) = tune(problem, device, budget, db=folder, seed=seed).problems
     return {"config": str(found.winner.config), "trials": found.tried}
 
 
