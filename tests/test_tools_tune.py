@@ -2,9 +2,14 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from clmatmul.choose import checked
+from clmatmul.config import TileConfig
+from clmatmul.explanation import plain_problem
 from clmatmul.space import parse_within
 from clmatmul.variants import load_variant
 
@@ -13,6 +18,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import build_bench  # noqa: E402
 import steps  # noqa: E402
+import timed_part  # noqa: E402
 import tune_experiment  # noqa: E402
 import tune_gain  # noqa: E402
 
@@ -86,6 +92,51 @@ def test_what_was_compared_is_summed_up():
     assert "1 of 2 runs have 0.95" in tune_experiment.summary(runs)[-1]
 
 
+def test_going_through_a_part_ranks_what_works_and_keeps_what_failed(device):
+    problem = plain_problem(40, 30, 20)
+    good = [TileConfig.parse(f"tiled(tile_m={x}, tile_n={x})") for x in (4, 16)]
+    good = [checked(x, problem, device.profile) for x in good]
+    bad = good[0].with_values(tile_m=3)
+    found = timed_part.go_through(device, problem, [good[0], bad, good[1]])
+    assert {x for x, _ in found.ranked} == set(good)
+    assert [ns for _, ns in found.ranked] == sorted(ns for _, ns in found.ranked)
+    assert [x for x, _ in found.failed] == [bad] and "tile_m" in found.failed[0][1]
+    assert timed_part.compile_all(device, problem, [*good, bad]) == 1
+
+
+def test_only_what_is_right_is_kept(device, monkeypatch):
+    problem = plain_problem(40, 30, 20)
+    good = checked("tiled(tile_m=8, tile_n=8)", problem, device.profile)
+    wrong = checked("naive(work_group_size=1)", problem, device.profile)
+    real = timed_part.Workload.result
+
+    def result(self, executable):
+        found = real(self, executable)
+        return found if executable.plan.config == good else np.zeros_like(found)
+
+    monkeypatch.setattr(timed_part.Workload, "result", result)
+    assert timed_part.right_ones(device, problem, [wrong, good]) == [good]
+
+
+def test_what_is_slow_is_left_after_one_run(monkeypatch):
+    runs = []
+
+    def run(i):
+        runs.append(i)
+        return None, None
+
+    def timed_run(run, i, events):
+        run(i)
+        return 1e7, 1e7
+
+    monkeypatch.setattr(timed_part.devices, "wait", lambda events: None)
+    monkeypatch.setattr(timed_part, "timed_run", timed_run)
+    workload = SimpleNamespace(has_events=True)
+    assert timed_part._least_ns(workload, run, 1e6) == 1e7
+    assert len(runs) == 2  # one to warm up
+    assert timed_part._least_ns(workload, run, 9e6) == 1e7 and len(runs) == 2 + 7
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_each_tool_measures(device, tmp_path, monkeypatch, capsys):
@@ -95,12 +146,11 @@ def test_each_tool_measures(device, tmp_path, monkeypatch, capsys):
     assert build_bench.main([str(tmp_path / "b.jsonl"), "--count", "4", "--seconds", "300"]) == 0
     assert "times as fast" in capsys.readouterr().out
     monkeypatch.setitem(tune_gain.PARTS, "pocl", ("cpu_dot(micro_m=1, micro_n=1, splits=1)",))
-    monkeypatch.setattr(
-        tune_gain, "tuned", lambda *a, real=tune_gain.tuned, **k: real(*a[:3], budget="3trials")
-    )
     (tmp_path / "shapes.csv").write_text(CSV)
-    arguments = ["pocl", str(tmp_path / "shapes.csv"), str(tmp_path / "gain"), "--seconds", "300"]
-    assert tune_gain.main([*arguments, "--shapes", "0:1"]) == 0
+    arguments = ["pocl", str(tmp_path / "shapes.csv"), str(tmp_path / "gain"), "--shapes", "0:1"]
+    assert tune_gain.main([*arguments, "--compile"]) == 0
+    assert "0 failed" in capsys.readouterr().out
+    assert tune_gain.main([*arguments, "--budget", "3trials", "--seconds", "300"]) == 0
     assert "1 shapes, geometric means" in capsys.readouterr().out
     file = str(ROOT / "tests" / "landscapes" / "pocl-2000x32x128-float64.json")
     monkeypatch.setattr(tune_experiment, "RUNS", 1)

@@ -1,11 +1,13 @@
 """How near the default choice comes to the best there is, and how much nearer after tuning.
 
+    python tools/tune_gain.py pocl SHAPES.csv FOLDER --compile      # while other work may run
     python tools/tune_gain.py pocl SHAPES.csv FOLDER --seconds 95   # again until nothing is left
 
 SHAPES.csv has lines of name,batch,m,n,k,transpose_a,transpose_b; forty of them are taken, evenly in
 order of operations, under 5 GFLOP, in float32. For each, a part of the space is gone through
-(`PARTS`: the whole has millions of configurations), and the tuner runs for a minute with no record.
-Then the default choice, the tuned one and the best of that part run in turn.
+(`PARTS`: the whole has millions of configurations), and the tuner runs for half a minute with no
+record of the user's and nothing compiled. Then the default choice, the tuned one and the fastest
+three of that part run in turn: the best of these five is what the others are compared with.
 """
 
 import argparse
@@ -21,15 +23,19 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from steps import Journal, go_on  # noqa: E402
+from timed_part import compile_all, go_through, right_ones  # noqa: E402
 
+from clmatmul import probes  # noqa: E402
 from clmatmul.choose import choose  # noqa: E402
 from clmatmul.config import TileConfig  # noqa: E402
 from clmatmul.database import TuningDatabase  # noqa: E402
 from clmatmul.explanation import plain_problem  # noqa: E402
 from clmatmul.measure import compare  # noqa: E402
-from clmatmul.space import parse_within  # noqa: E402
+from clmatmul.selection import resolve  # noqa: E402
+from clmatmul.space import SearchSpace, parse_within  # noqa: E402
 from clmatmul.tune import tune  # noqa: E402
 from clmatmul.tune.trials import Trials  # noqa: E402
+from clmatmul.variants import load_variant  # noqa: E402
 from clmatmul.walk import shipped_records  # noqa: E402
 
 PARTS = {
@@ -57,8 +63,9 @@ PARTS = {
 }
 _MOST_FLOPS = 5e9
 _COUNT = 40
-_TRY_SECONDS = 60
+_FEW = 3  # of a part, run in turn with the default and the tuned choice
 _ROUNDS = 101
+_SECONDS = 6
 
 
 def shapes(path, count=_COUNT):
@@ -87,16 +94,33 @@ def retimed(problem, configs, seconds, device=None):
         trials.kill()
 
 
-def through_part(space, problem, folder, device):
-    """The best configuration of a part of the space, as text; None while it is not all tried."""
+def candidates(space, problem, profile):
+    """The configurations of a part of the space, and before them the default choice."""
     within = {k: v for text in PARTS[space] for k, v in parse_within(text).items()}
-    budget = f"{_TRY_SECONDS}s"
-    report = tune(problem, device, budget, strategy="exhaustive", within=within, db=folder)
-    (found,) = report.problems
-    if found.stopped != "every configuration was tried":
-        return None
-    passed = [x for x in found.trials if x.status == "ok"]
-    return {"config": str(min(passed, key=lambda x: x.least_ns).config), "trials": len(passed)}
+    part = SearchSpace(tuple(map(load_variant, within)), problem, profile, within)
+    return tuple(dict.fromkeys((default_of(problem, profile), *part)))
+
+
+def default_of(problem, profile):
+    """What a product of this problem uses with no record of the user's."""
+    return choose(problem, profile, TuningDatabase((), shipped_records(profile.key)))[0].config
+
+
+def through_part(space, problem, device):
+    """The fastest few configurations of a part of the space, as text, and how long they take."""
+    configs = candidates(space, problem, device.profile)
+    found = go_through(device, problem, configs)
+    few = [config for config, _ in found.ranked[:_FEW]]
+    right = right_ones(device, problem, few)
+    least = dict(found.ranked)
+    return {
+        "configs": [str(x) for x in right],
+        "tried": len(configs),
+        "failed": [f"{config}: {text}" for config, text in found.failed],
+        "wrong": [str(x) for x in few if x not in right],
+        "ns": [round(least[x]) for x in right],
+        "default_ns": round(least[configs[0]]),
+    }
 
 
 def tuned(problem, folder, device, seed=0, budget="60s"):
@@ -106,33 +130,55 @@ def tuned(problem, folder, device, seed=0, budget="60s"):
     return {"config": str(found.winner.config), "trials": found.tried}
 
 
-def compared(journal, name, problem, device):
-    """How fast the default and the tuned choice are, against the best of all."""
-    trials = Trials(device)
-    profile = trials.profile
-    trials.kill()
-    default = choose(problem, profile, TuningDatabase((), shipped_records(profile.key)))[0].config
-    wanted = {"default": default}
-    for kind in ("part", "tuned"):
-        wanted[kind] = TileConfig.parse(journal.found[f"{name}, {kind}"]["config"])
-    configs = list(dict.fromkeys(wanted.values()))
-    times = dict(zip(configs, retimed(problem, configs, 8, device), strict=True))
+def compared(journal, name, problem, selector, profile):
+    """How fast the default and the tuned choice are, against the best of all that were tried."""
+    wanted = {
+        "default": default_of(problem, profile),
+        "tuned": TileConfig.parse(journal.found[f"{name}, tuned"]["config"]),
+    }
+    few = map(TileConfig.parse, journal.found[f"{name}, part"]["configs"])
+    configs = list(dict.fromkeys((*wanted.values(), *few)))
+    times = dict(zip(configs, retimed(problem, configs, _SECONDS, selector), strict=True))
     best = min(times, key=lambda x: statistics.median(times[x]))
     found = {}
-    for kind in ("default", "tuned"):
-        found[kind] = round(compare(times[wanted[kind]], times[best]).ratio, 3)
-    against = compare(times[wanted["tuned"]], times[default])
+    for kind, config in wanted.items():
+        against = compare(times[config], times[best])
+        found[kind] = round(min(against.ratio, 1.0), 3)
+        found[f"{kind}_spread"] = round(against.spread, 3)
+    against = compare(times[wanted["tuned"]], times[wanted["default"]])
     return {**found, "tuned_slower_than_default": against.verdict == "slower", "best": str(best)}
 
 
-def steps_of(space, chosen, folder, journal, device):
-    """The steps of each shape: through the part, tune, compare."""
+def steps_of(space, chosen, folder, journal, selector, budget):
+    """The steps of each shape: through the part; tune; compare. All of the first kind first."""
+    device = resolve(selector)
+    probes.ensure_usual(device)
+    if device.profile.family == "pocl":
+        os.environ["CLMATMUL_CACHE"] = "0"  # it keeps what it compiles
+    keys = {key_of(number, name, problem): problem for number, (name, problem) in chosen}
+    for key, problem in keys.items():
+        yield f"{key}, part", lambda p=problem: through_part(space, p, device)
+    for key, problem in keys.items():
+        database = folder / "db" / f"{key.split()[0]}-tuned"
+        yield f"{key}, tuned", lambda p=problem, d=database: tuned(p, d, selector, budget=budget)
+        yield f"{key}, compared", lambda k=key, p=problem: compared(
+            journal, k, p, selector, device.profile)  # fmt: skip
+
+
+def key_of(number, name, problem):
+    """What a shape's steps are called."""
+    return f"{number} {name} {problem}"
+
+
+def compile_ahead(space, chosen, selector):
+    """Have the runtime compile all programs of the parts, with no time taken."""
+    device = resolve(selector)
+    if device.profile.family == "pocl":
+        os.environ["CLMATMUL_CACHE"] = "0"
     for number, (name, problem) in chosen:
-        key = f"{number} {name} {problem}"
-        one, other = folder / "db" / f"{number}-part", folder / "db" / f"{number}-tuned"
-        yield f"{key}, part", lambda p=problem, d=one: through_part(space, p, d, device)
-        yield f"{key}, tuned", lambda p=problem, d=other: tuned(p, d, device)
-        yield f"{key}, compared", lambda k=key, p=problem: compared(journal, k, p, device)
+        configs = candidates(space, problem, device.profile)
+        failed = compile_all(device, problem, configs)
+        print(f"{key_of(number, name, problem)}: {len(configs)}, {failed} failed", flush=True)
 
 
 def summary(found):
@@ -158,15 +204,21 @@ def main(argv=None):
     parser.add_argument("file", type=Path, metavar="SHAPES.csv")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=95, help="0 for the summary alone")
+    parser.add_argument("--budget", default="30s", help="of the tuner, for each shape")
+    parser.add_argument("--compile", action="store_true", help="compile the parts, time nothing")
     parser.add_argument("--shapes", default=f"0:{_COUNT}", help="which of the forty, as FROM:TO")
     parser.add_argument("--device")
     arguments = parser.parse_args(argv)
     journal = Journal(arguments.folder / "journal.jsonl")
+    first, last = map(int, arguments.shapes.split(":"))
+    chosen = list(enumerate(shapes(arguments.file)))[first:last]
+    if arguments.compile:
+        compile_ahead(arguments.space, chosen, arguments.device)
+        return 0
 
     def steps():
-        first, last = map(int, arguments.shapes.split(":"))
-        chosen = list(enumerate(shapes(arguments.file)))[first:last]
-        return steps_of(arguments.space, chosen, arguments.folder, journal, arguments.device)
+        return steps_of(arguments.space, chosen, arguments.folder, journal, arguments.device,
+                        arguments.budget)  # fmt: skip
 
     return go_on(journal, steps, arguments.seconds, summary)
 

@@ -1,0 +1,80 @@
+"""Goes through many configurations of one problem quickly, to find the fastest.
+
+All in one process, with no check but that of the fastest few: for kernels whose correctness other
+tests show. What is slow is left after one run. A crash of a kernel ends the process.
+"""
+
+import math
+from dataclasses import dataclass
+
+from clmatmul import device as devices
+from clmatmul.errors import ClmatmulError
+from clmatmul.executable import build
+from clmatmul.measure import timed_run
+from clmatmul.plan import make_plan
+from clmatmul.trial import Workload
+
+_BEHIND = 1.3  # times slower than the best: one run says enough
+_RUNS = 6
+_LEAST_NS = 3e6  # short products are run more often
+_MOST_RUNS = 60
+
+
+@dataclass(frozen=True)
+class TimedPart:
+    """What going through a part found: (config, least time in ns), fastest first, and failures."""
+
+    ranked: tuple
+    failed: tuple  # (config, what it said)
+
+
+def compile_all(device, problem, configs):
+    """Build and run each once, so that the runtime has all programs on disk; how many failed."""
+    workload, failed = Workload(device, problem, sampled=False), 0
+    for config in configs:
+        try:
+            devices.wait([_runner(device, workload, config)(0)[1]])
+        except ClmatmulError:
+            failed += 1
+    return failed
+
+
+def go_through(device, problem, configs, seed=0):
+    """The TimedPart of these configurations, in this order: a good one first saves time."""
+    workload = Workload(device, problem, seed, sampled=False)
+    best_ns, found, failed = math.inf, [], []
+    for config in configs:
+        try:
+            least = _least_ns(workload, _runner(device, workload, config), best_ns)
+        except ClmatmulError as error:
+            failed.append((config, str(error).splitlines()[0]))
+            continue
+        best_ns = min(best_ns, least)
+        found.append((config, least))
+    return TimedPart(tuple(sorted(found, key=lambda x: x[1])), tuple(failed))
+
+
+def right_ones(device, problem, configs, seed=0):
+    """Those that give the right result at the problem's own size."""
+    workload = Workload(device, problem, seed)
+
+    def is_right(config):
+        executable = build(device, make_plan(problem, device.profile, config))
+        return not workload.sample.judge(workload.result(executable)).fault
+
+    return [x for x in configs if is_right(x)]
+
+
+def _runner(device, workload, config):
+    return workload.runner(build(device, make_plan(workload.problem, device.profile, config)))
+
+
+def _least_ns(workload, run, best_ns):
+    devices.wait([run(0)[1]])  # the first launch compiles, or loads what was compiled
+    least, spent, runs = math.inf, 0.0, 0
+    while runs < _RUNS or spent < _LEAST_NS and runs < _MOST_RUNS:
+        took_ns = timed_run(run, runs + 1, events=workload.has_events)[0]
+        least, spent, runs = min(least, took_ns), spent + took_ns, runs + 1
+        if least > _BEHIND * best_ns and (took_ns > _LEAST_NS or runs >= _RUNS):
+            break
+    return least
