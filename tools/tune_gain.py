@@ -40,15 +40,15 @@ from clmatmul.walk import shipped_records  # noqa: E402
 
 PARTS = {
     "pocl": (
-        "cpu_packed(micro_m=4|6|8, vectors=1, vector_width=16, unroll=4, tile_m=48|192, "
-        "tile_n=64|256, block_k=128|256)",
-        "cpu_staged(micro_m=1|4|6, vectors=1, vector_width=16, unroll=4, tile_n=64|256, "
+        "cpu_packed(micro_m=4|6, vectors=1, vector_width=16, unroll=2|4, tile_m=24|96|384, "
+        "tile_n=64|256, block_k=256|512)",
+        "cpu_staged(micro_m=1|4|6, vectors=1, vector_width=16, unroll=4|8, tile_n=64|256, "
         "block_k=128|512, tile_m=48|384, splits=1|2)",
-        "cpu_direct(micro_m=1|4|6, vectors=1|2, vector_width=16, unroll=4, tile_m=48|192, "
-        "tile_n=64|256, block_k=256, splits=1|2)",
-        "cpu_dot(micro_m=1|4, micro_n=1|4, vector_width=16, unroll=1|2, splits=1|2)",
-        "cpu_sweep(micro_m=1|4, vectors=1|2, vector_width=16, terms=4, tile_n=512|4096, "
-        "splits=1|2)",
+        "cpu_direct(micro_m=1|4|6, vectors=1|2, vector_width=16, unroll=2|4, tile_m=48|384, "
+        "tile_n=128, block_k=64|512, splits=1|2)",
+        "cpu_dot(micro_m=1|4|8, micro_n=1|4, vector_width=8|16, unroll=1|2, splits=1|8)",
+        "cpu_sweep(micro_m=2|4|8, vectors=1, vector_width=8|16, terms=4|8, tile_n=4096, "
+        "splits=1|16)",
     ),
     "h200": (
         "register_blocked(tile_m=64|128, tile_n=64|128, tile_k=8|16, micro_m=4|8, micro_n=4|8, "
@@ -61,6 +61,16 @@ PARTS = {
         "registers=0, group_rows=8, splits=1|4|16, wave=0)",
     ),
 }
+# Of few columns, too.
+NARROW = {
+    "pocl": (
+        "cpu_staged(micro_m=4|8, vectors=1, vector_width=2|4|8, unroll=4, tile_n=16, "
+        "block_k=128|512, tile_m=48|384, splits=1|2)",
+        "cpu_direct(micro_m=4|8, vectors=1, vector_width=2|4|8, unroll=2|8, tile_m=48|384, "
+        "tile_n=128, block_k=64|512, splits=1|2)",
+    ),
+}
+_FEW_COLUMNS = 16
 _MOST_FLOPS = 5e9
 _COUNT = 40
 _FEW = 3  # of a part, run in turn with the default and the tuned choice
@@ -96,9 +106,11 @@ def retimed(problem, configs, seconds, device=None):
 
 def candidates(space, problem, profile):
     """The configurations of a part of the space, and before them the default choice."""
-    within = {k: v for text in PARTS[space] for k, v in parse_within(text).items()}
-    part = SearchSpace(tuple(map(load_variant, within)), problem, profile, within)
-    return tuple(dict.fromkeys((default_of(problem, profile), *part)))
+    found = [default_of(problem, profile)]
+    for text in PARTS[space] + (NARROW.get(space, ()) if problem.n < _FEW_COLUMNS else ()):
+        within = parse_within(text)
+        found += SearchSpace(tuple(map(load_variant, within)), problem, profile, within)
+    return tuple(dict.fromkeys(found))
 
 
 def default_of(problem, profile):
