@@ -1,14 +1,21 @@
 """One trial on the device: operands as the problem has them, faults found, times taken."""
 
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import skip_without_fp64
+from kinds import test_configs
+from test_kernels import kind_for
 
 from clmatmul import cases, measure, sample, templates, trial, variants
 from clmatmul.config import TileConfig
+from clmatmul.device_profile import DeviceProfile
+from clmatmul.errors import ConfigError
 from clmatmul.explanation import plain_problem
+from clmatmul.plan import make_plan
 from clmatmul.problem import ArrayView, Problem
 from clmatmul.sample import Sample
 from clmatmul.trial import Workload, is_sane, try_config
@@ -217,7 +224,6 @@ def test_the_safe_kernel_tells_whether_a_device_works(device, monkeypatch):
 
 def test_a_plan_is_timed_at_its_own_size(device):
     from clmatmul.executable import build
-    from clmatmul.plan import make_plan
 
     problem = plain_problem(32, 32, 32)
     found = trial.time_plan(device, build(device, make_plan(problem, device.profile, TILED)))
@@ -227,3 +233,41 @@ def test_a_plan_is_timed_at_its_own_size(device):
 
 def test_variants_of_the_tests_are_not_those_of_the_package():
     assert "faulty" not in variants.variant_names()
+
+
+@pytest.mark.parametrize("name", variants.variant_names())
+def test_checks_run_the_programs_of_large_products(name):
+    """Parts of k too: a program that no check runs would be used unseen."""
+    file = Path(__file__).parent / "profiles" / "nvidia-h200.json"
+    profile = DeviceProfile.from_json(file.read_text())
+    profile = profile.with_probes(compute_capability=90, static_local_bytes=231424, wgmma=1)
+    if name.startswith("cpu_"):
+        profile = replace(profile, kind="cpu", family="pocl", compute_units=2)
+    kind = kind_for(name)
+    for config in [*test_configs(name), variants.load_variant(name).default]:
+        programs = []
+        for sizes in (((700, 700, 700), (16, 700, 700)), trial.check_sizes(config)):
+            programs.append(set())
+            for m, n, k in sizes:
+                case = cases.make_case(
+                    kind, m, n, k, "exact", np.random.default_rng(0), with_result=False
+                )
+                with suppress(ConfigError):
+                    plan = make_plan(case.problem, profile, config)
+                    programs[-1] |= {x.entry for x in plan.launches}
+        large, checked = programs
+        assert checked and large <= checked, config
+
+
+def test_checks_go_round_rings_and_through_unrolled_loops():
+    """line_dot takes 4 lanes of 2 elements, twice; nv_async has stages; line_sweep slices."""
+
+    def longest(name):
+        return trial.check_sizes(test_configs(name)[0])[0]
+
+    assert longest("line_dot")[2] > 4 * 2 * 2
+    assert longest("nv_async")[2] > 3 * 8
+    assert longest("line_sweep")[2] > 2 * 4
+    assert (
+        longest("line_sweep")[0] > 4 and trial.check_sizes(test_configs("line_sweep")[0])[1][1] > 8
+    )
