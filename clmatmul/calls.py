@@ -7,34 +7,13 @@ import numpy as np
 
 from clmatmul import call_log, row_blocks
 from clmatmul import device as devices
-from clmatmul.arrangement import arrange
+from clmatmul.arguments import read_arguments
 from clmatmul.choose import check_device
-from clmatmul.containers import carried
-from clmatmul.element_types import COMPUTE_TYPES, element_type
-from clmatmul.errors import ArgumentError, ShapeError
-from clmatmul.expression import read_expression
-from clmatmul.operands import (
-    DeviceMemory,
-    HostMemory,
-    common_queue,
-    host_array,
-    refuse_byte_order,
-    span,
-)
-from clmatmul.packed import Packed
-from clmatmul.precision import read_precision
-from clmatmul.problem import ArrayView, Problem, scalar_class
+from clmatmul.element_types import COMPUTE_TYPES
+from clmatmul.operands import DeviceMemory, HostMemory, common_queue, span
+from clmatmul.problem import ArrayView, Problem
 from clmatmul.repeats import Recipe, follow, follow_on_device, recall, signature
-from clmatmul.request import (
-    Request,
-    check_auxiliary,
-    check_output,
-    checked_scalar,
-    epilogue_arrays,
-    least_accumulator,
-    output_order,
-    product_dtypes,
-)
+from clmatmul.request import Request
 from clmatmul.selection import resolve
 from clmatmul.trial import kernel_scalar
 from clmatmul.walk import find_route
@@ -179,99 +158,44 @@ def _device_recipe(prepared, a, b):
 
 def prepare(request, a, b, c, out, as_scale=False):
     """Read shapes and dtypes, bring operands to the device, and find the route."""
-    fused = epilogue_arrays(request.epilogue)
-    aux = None if request.epilogue is None else carried(request.epilogue.aux)
-    given = [x for x in (a, b, c, out, aux, *fused.values()) if devices.is_device_array(x)]
-    packed = {name: x for name, x in (("a", a), ("b", b)) if isinstance(x, Packed)}
-    device, memory = _memory(request, given, [x.array for x in packed.values()])
-    arrays = {"a": a, "b": b, **fused, **{name: x.array for name, x in packed.items()}}
-    if c is not None and request.beta != 0 or as_scale:
-        arrays["c"] = c
-    elif request.beta != 0:
-        raise ArgumentError(f"beta={request.beta!r} needs c, the matrix that it multiplies")
-    names = {"a": "the first operand", "b": "the second operand"}
-    for name, x in arrays.items():
-        if devices.is_device_array(x):
-            refuse_byte_order(x, names.get(name, name))
-        else:
-            arrays[name] = host_array(x, names.get(name, name))
-    if out is not None:
-        check_output(out, bool(given))
-
-    product, result = product_dtypes(request, arrays, out)
-    arrangement = arrange(
-        tuple(arrays["a"].shape), tuple(arrays["b"].shape),
-        transpose_a=bool(request.transpose_a), transpose_b=bool(request.transpose_b),
-        axes=request.axes, out_shape=_out_shape(out, arrays, as_scale),
-    )  # fmt: skip
-    shape = tuple(arrays["c"].shape) if as_scale else arrangement.shape
-    if as_scale and out is not None and tuple(out.shape) != shape:
-        raise ShapeError(f"out has shape {tuple(out.shape)}, and the array {shape}")
-    compute = COMPUTE_TYPES[element_type(product).compute]
-    alpha, beta = (checked_scalar(x, getattr(request, x), compute) for x in ("alpha", "beta"))
-
+    call = read_arguments(request, a, b, c, out, as_scale)
+    arrays, packed = call.arrays, call.packed
+    device, memory = _memory(request, call.given, [x.array for x in packed.values()])
     inputs = [x for name, x in arrays.items() if name not in ("c", *packed) and x.size]
-    order = output_order(request.order, arrays["a"], arrays["b"])
-    target = memory.output(shape, result, order, out, inputs, arrays.get("c"))
-    vector = arrangement.a_is_vector and arrangement.b_is_vector
+    target = memory.output(call.shape, call.result, call.order, out, inputs, arrays.get("c"))
     prepared = PreparedCall(
-        device, None, None, memory, {}, target, out, {}, list(request.wait_for or ()), vector
-    )
-    if aux is not None:
-        check_auxiliary(aux, bool(given), np.dtype(product), shape)
+        device, None, None, memory, {}, target, out, {}, list(request.wait_for or ()),
+        call.is_vector_product,
+    )  # fmt: skip
     if target.size == 0:
         return prepared
 
+    alpha = call.scalars["alpha"]
     read = {name: x for name, x in arrays.items() if x.size and not _unread(name, alpha)}
     kept = {name: packed[name].bound() for name in packed if name in read}
     written = {"out": target}
-    if aux is not None:
-        written["aux"] = memory.auxiliary(aux, [*read.values(), target])
+    if call.aux is not None:
+        written["aux"] = memory.auxiliary(call.aux, [*read.values(), target])
     bound = memory.bind({**{x: read[x] for x in read if x not in kept}, **written})
     for name, (operand, events) in kept.items():
         bound[name] = operand
         prepared.wait_for += events
     prepared.packed = {name: packed[name] for name in kept}
-    views = {
+    problem = call.problem({
         name: bound[name].view if name in bound else ArrayView.of(x, 0)
         for name, x in [*arrays.items(), *written.items()]
-    }
-    views = arranged(views, arrangement, as_scale)
-    problem = Problem.from_arrays(
-        views["a"], views["b"], views["out"], c=views.get("c"),
-        alpha=scalar_class(alpha),
-        # scale: 0 times infinity is NaN there, so a zero is no reason to leave the array unread
-        beta="general" if as_scale and beta == 0 else scalar_class(beta),
-        epilogue=described(request.epilogue, views),
-        result=np.dtype(product).name,
-        accumulate=least_accumulator(request, np.dtype(product)),
-        conjugate_a=request.transpose_a == "C",
-        conjugate_b=request.transpose_b == "C",
-        reproducible=bool(request.reproducible),
-        precision=read_precision(request.precision).level,
-    )  # fmt: skip
+    })  # fmt: skip
     check_device(problem, device.profile)
     prepared.problem = problem
     prepared.bound = bound
     names = tuple(sorted(_in_plan(name, problem) for name in prepared.packed))
     prepared.route = find_route(device, problem, request.config, request.memory_limit, names)
     argument = COMPUTE_TYPES[problem.compute]
-    scalars = {"alpha": alpha, "beta": beta}
+    scalars = dict(call.scalars)
     if problem.epilogue.activation == "clamp":
         scalars["clamp_low"], scalars["clamp_high"] = map(float, request.epilogue.bounds)
     prepared.scalars = {name: kernel_scalar(x, argument) for name, x in scalars.items()}
     return prepared
-
-
-def described(epilogue, views):
-    """What Problem.from_arrays takes as its epilogue."""
-    if epilogue is None:
-        return None
-    expression = epilogue.expression
-    if expression is not None:
-        expression = read_expression(expression, tuple(sorted(epilogue.extras or {})))
-    arrays = {name: x for name, x in views.items() if name not in ("a", "b", "c", "out")}
-    return {**arrays, "activation": epilogue.activation, "expression": expression}
 
 
 def _copy_on_device(source, out, queue):
@@ -311,27 +235,6 @@ def _memory(request, given, packed):
     return device, HostMemory(device)
 
 
-def arranged(views, arrangement, as_scale):
-    """Each view as (batch…, rows, columns)."""
-    arranged = dict(views)
-    if as_scale:
-        for name in ("c", "out"):
-            view = views[name]
-            while len(view.shape) < 2:
-                view = view.expanded(0)
-            arranged[name] = view
-        return arranged
-    arranged["a"] = arrangement.a(views["a"])
-    arranged["b"] = arrangement.b(views["b"])
-    arranged["out"] = arrangement.out(views["out"])
-    for name in views:
-        # What broadcasts to the result takes part with the result's own dimensions.
-        if name in ("c", "bias", "residual", "aux") or name.startswith("extra_"):
-            whole = views[name].broadcast_to(arrangement.shape, name)
-            arranged[name] = arrangement.out(whole)
-    return arranged
-
-
 def _in_plan(name, problem):
     """What operand a or b is called in the plan: they change places for some outputs."""
     return {"a": "b", "b": "a"}[name] if problem.swapped else name
@@ -339,10 +242,6 @@ def _in_plan(name, problem):
 
 def _unread(name, alpha):
     return name in ("a", "b") and alpha == 0
-
-
-def _out_shape(out, arrays, as_scale):
-    return None if out is None or as_scale else tuple(out.shape)
 
 
 def as_scalar(result, vector_product):

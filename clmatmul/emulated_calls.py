@@ -9,25 +9,15 @@ from numpy.lib.stride_tricks import as_strided
 
 from clmatmul import device as devices
 from clmatmul import emulated
-from clmatmul.arrangement import arrange
-from clmatmul.calls import arranged, as_scalar, described, prepare
-from clmatmul.containers import carried
-from clmatmul.element_types import COMPUTE_TYPES, element_type, product_type
-from clmatmul.errors import ArgumentError, UnsupportedError
-from clmatmul.operands import common_queue, host_array
+from clmatmul.arguments import read_arguments
+from clmatmul.calls import as_scalar, prepare
+from clmatmul.element_types import product_type
+from clmatmul.errors import UnsupportedError
+from clmatmul.operands import common_queue
 from clmatmul.packed import Packed
-from clmatmul.problem import ArrayView, Problem, scalar_class
+from clmatmul.problem import ArrayView
 from clmatmul.reference import finish, round_to, wide_type
-from clmatmul.request import (
-    Request,
-    check_auxiliary,
-    check_output,
-    checked_scalar,
-    epilogue_arrays,
-    least_accumulator,
-    output_order,
-    product_dtypes,
-)
+from clmatmul.request import Request
 from clmatmul.selection import resolve
 
 
@@ -46,59 +36,22 @@ class EmulatedCall:
     """
 
     def __init__(self, request, a, b, c, out):
-        fused = epilogue_arrays(request.epilogue)
-        aux = None if request.epilogue is None else carried(request.epilogue.aux)
-        arrays = {"a": a, "b": b, **fused}
-        if request.beta != 0:
-            if c is None:
-                raise ArgumentError(f"beta={request.beta!r} needs c, the matrix that it multiplies")
-            arrays["c"] = c
-        given = [x for x in (*arrays.values(), out, aux) if devices.is_device_array(x)]
-        names = {"a": "the first operand", "b": "the second operand"}
-        for name, x in arrays.items():
-            if not devices.is_device_array(x):
-                arrays[name] = host_array(x, names.get(name, name))
+        self.arguments = call = read_arguments(request, a, b, c, out)
         asked = None if request.device is None else resolve(request.device)
-        self.queue = common_queue(given, request.queue, asked) if given else request.queue
-        if out is not None:
-            check_output(out, bool(given))
-        product, self.result = product_dtypes(request, arrays, out)
-        self.compute = COMPUTE_TYPES[element_type(product).compute]
-        self.scalars = {
-            x: checked_scalar(x, getattr(request, x), self.compute) for x in ("alpha", "beta")
-        }
-        self.arrangement = arrange(
-            tuple(arrays["a"].shape), tuple(arrays["b"].shape),
-            transpose_a=bool(request.transpose_a), transpose_b=bool(request.transpose_b),
-            axes=request.axes, out_shape=None if out is None else tuple(out.shape),
-        )  # fmt: skip
-        if aux is not None:
-            check_auxiliary(aux, bool(given), np.dtype(product), self.arrangement.shape)
-        self.request, self.arrays, self.out, self.aux = request, arrays, out, aux
-        self.on_device = bool(given)
-        self.order = output_order(request.order, arrays["a"], arrays["b"])
-        self.problem = self._describe(np.dtype(product))
-
-    def _describe(self, product):
-        request = self.request
-        written = {"out": np.empty(self.arrangement.shape, self.result, self.order)}
-        if self.aux is not None:
-            written["aux"] = self.aux
-        views = self._views({**self.arrays, **written})
-        return Problem.from_arrays(
-            views["a"], views["b"], views["out"], c=views.get("c"),
-            **{x: scalar_class(value) for x, value in self.scalars.items()},
-            epilogue=described(request.epilogue, views), result=product.name,
-            accumulate=least_accumulator(request, product),
-            conjugate_a=request.transpose_a == "C", conjugate_b=request.transpose_b == "C",
-            reproducible=bool(request.reproducible),
-        )  # fmt: skip
+        self.queue = request.queue
+        if call.on_device:
+            self.queue = common_queue(call.given, request.queue, asked)
+        written = {"out": np.empty(call.shape, call.result, call.order)}
+        if call.aux is not None:
+            written["aux"] = call.aux
+        arrays = {**call.arrays, **written}
+        self.problem = call.problem({name: ArrayView.of(x, 0) for name, x in arrays.items()})
 
     @cached_property
     def whole_numbers(self):
         """The PreparedCall of a product of whole numbers as large as this one: its kernel serves
         for all of them."""
-        shape = self.arrangement
+        shape = self.arguments.arrangement
         a = np.empty(shape.batch + (shape.m, shape.k), np.int32)
         b = np.empty(shape.batch + (shape.k, shape.n), np.int32)
         return prepare(self._request("int64"), a, b, None, None)
@@ -109,38 +62,40 @@ class EmulatedCall:
             raise UnsupportedError(
                 "an emulated product has several launches and takes no workspace; leave it out"
             )
-        if self.request.wait_for:
-            devices.wait(self.request.wait_for)
-        values = {name: _on_host(x, self.queue) for name, x in self.arrays.items()}
-        target = np.empty(self.arrangement.shape, self.result, self.order)
+        call = self.arguments
+        if call.request.wait_for:
+            devices.wait(call.request.wait_for)
+        values = {name: _on_host(x, self.queue) for name, x in call.arrays.items()}
+        target = np.empty(call.shape, call.result, call.order)
         written = {"out": target}
-        if self.aux is not None:
-            written["aux"] = _on_host(self.aux, self.queue)
+        if call.aux is not None:
+            written["aux"] = _on_host(call.aux, self.queue)
         seen = self._seen({**values, **written})
         value = self._value(seen)
-        if self.aux is not None:
+        if call.aux is not None:
             before = self._finished(value, seen, before_activation=True)
             seen["aux"][...] = round_to(before, seen["aux"].dtype.name)
-            if self.on_device:
-                _to_device(written["aux"], self.aux, self.queue)
-        seen["out"][...] = round_to(self._finished(value, seen), self.result.name)
+            if call.on_device:
+                _to_device(written["aux"], call.aux, self.queue)
+        seen["out"][...] = round_to(self._finished(value, seen), call.result.name)
         return self._delivered(target)
 
     def _value(self, seen):
         """A @ B in float64 or complex128; None if alpha is 0, and nothing is read."""
-        if self.scalars["alpha"] == 0:
+        if self.arguments.scalars["alpha"] == 0:
             return None
+        request = self.arguments.request
         a, b = (
             x.conj() if how == "C" else x
-            for x, how in ((seen["a"], self.request.transpose_a),
-                           (seen["b"], self.request.transpose_b))
-        )  # fmt: skip
+            for x, how in ((seen["a"], request.transpose_a), (seen["b"], request.transpose_b))
+        )
         return emulated.multiply(a, b, self._product_in("int64"), self._product_in("float32"))
 
     def _finished(self, value, seen, before_activation=False):
         """What is fused, in the host's widest floating type."""
-        epilogue = self.request.epilogue
-        plain = epilogue is None and self.scalars == {"alpha": 1, "beta": 0}
+        call = self.arguments
+        epilogue = call.request.epilogue
+        plain = epilogue is None and call.scalars == {"alpha": 1, "beta": 0}
         if plain and value is not None:
             return value
         fused = {x: y for x, y in seen.items() if x not in ("a", "b", "c", "out", "aux")}
@@ -150,22 +105,22 @@ class EmulatedCall:
         if epilogue is not None:
             fused["activation"] = epilogue.activation or "none"
             fused["bounds"], fused["expression"] = epilogue.bounds, epilogue.expression
-        wide = wide_type("complex128" if self.compute.kind == "complex" else "float64")
+        wide = wide_type("complex128" if call.compute.kind == "complex" else "float64")
         value = None if value is None else value.astype(wide)
         return finish(
-            value, seen["out"].shape, wide, **self.scalars, c=seen.get("c"), epilogue=fused,
+            value, seen["out"].shape, wide, **call.scalars, c=seen.get("c"), epilogue=fused,
             before_activation=before_activation,
         )  # fmt: skip
 
     def _delivered(self, target):
-        arrangement, out = self.arrangement, self.out
-        if not self.on_device:
+        call, out = self.arguments, self.arguments.out
+        if not call.on_device:
             if out is None:
-                return as_scalar(target, arrangement.a_is_vector and arrangement.b_is_vector)
+                return as_scalar(target, call.is_vector_product)
             np.copyto(out, target, casting="same_kind")
             return out
         if out is None:
-            out = devices.empty_array(self.queue, target.shape, self.result, self.order, None)
+            out = devices.empty_array(self.queue, target.shape, call.result, call.order, None)
         _to_device(target, out, self.queue)
         return out
 
@@ -174,21 +129,17 @@ class EmulatedCall:
 
     def _request(self, dtype):
         """A plain product of NumPy arrays on the device of this call."""
-        request = self.request
+        request = self.arguments.request
         return Request(
             dtype=dtype, precision="highest", queue=self.queue, memory_limit=request.memory_limit,
-            device=None if self.on_device else request.device,
+            device=None if self.arguments.on_device else request.device,
             config=request.config if dtype == "int64" else None,
         )  # fmt: skip
 
-    def _views(self, arrays):
-        """How each array lies as (batch…, rows, columns)."""
-        views = {name: ArrayView.of(x, 0) for name, x in arrays.items()}
-        return arranged(views, self.arrangement, as_scale=False)
-
     def _seen(self, arrays):
         """NumPy arrays as (batch…, rows, columns), the memory being theirs."""
-        views = self._views(arrays)
+        views = {name: ArrayView.of(x, 0) for name, x in arrays.items()}
+        views = self.arguments.arranged(views)
         return {
             name: as_strided(x, views[name].shape, [y * x.itemsize for y in views[name].strides])
             for name, x in arrays.items()

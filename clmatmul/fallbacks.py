@@ -4,6 +4,7 @@ import numpy as np
 
 from clmatmul import device as devices
 from clmatmul import host_product
+from clmatmul.arguments import product_dtypes
 from clmatmul.arrangement import arrange
 from clmatmul.calls import PreparedCall, prepare, recipe_of
 from clmatmul.emulated_calls import EmulatedCall, product_name
@@ -12,7 +13,6 @@ from clmatmul.operands import HOST_ONLY, plain_array, refuse_mask
 from clmatmul.packed import Packed
 from clmatmul.precision import read_precision
 from clmatmul.repeats import remember
-from clmatmul.request import product_dtypes
 
 _DOUBLE = ("float64", "complex128")
 

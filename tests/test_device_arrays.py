@@ -447,13 +447,14 @@ def test_bad_input(queue, rng, call, error, message):
     assert np.array_equal(a.get(), host)
 
 
+@pytest.mark.parametrize("dtype, precision", [("f4", "highest"), ("f8", "emulated")])
 @pytest.mark.parametrize("where", ["first", "second", "c", "out"])
-def test_foreign_byte_order(queue, rng, where):
-    plain = cl_array.to_device(queue, whole(rng, (4, 4)))
-    swapped = cl_array.to_device(queue, whole(rng, (4, 4)).astype(">f4"))
+def test_foreign_byte_order(queue, rng, where, dtype, precision):
+    plain = cl_array.to_device(queue, whole(rng, (4, 4)).astype(dtype))
+    swapped = cl_array.to_device(queue, whole(rng, (4, 4)).astype(">" + dtype))
     a, b, c, out = (swapped if where == x else plain for x in ("first", "second", "c", "out"))
-    with pytest.raises(clmatmul.DtypeError, match="of dtype >f4"):
-        clmatmul.gemm(a, b, c, beta=1, out=out)
+    with pytest.raises(clmatmul.DtypeError, match="of dtype >" + dtype):
+        clmatmul.gemm(a, b, c, beta=1, out=out, precision=precision)
 
 
 def test_offsets_that_are_no_whole_elements(queue, rng):

@@ -19,7 +19,7 @@ ORDER = [
     "probes", "transfers", "staging", "containers", "operands",
     "packed", "call_log", "host_launches", "repeats", "kept_launches", "worker_messages",
     "supervisor", "lanes", "first_tuning", "walk", "row_blocks",
-    "request", "host_product", "emulated", "calls", "emulated_calls",
+    "request", "arguments", "host_product", "emulated", "calls", "emulated_calls",
     "fallbacks", "explanation", "api", "views",
     "products", "contraction", "array", "array_api", "packing", "matrix_*", "self_check", "tune.*",
     "bench_*", "bench", "experiment", "demo", "walkthrough*", "cli.*", "tune.__main__", "__main__",
