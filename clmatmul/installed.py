@@ -53,9 +53,19 @@ def unused_platforms():
         devices = _devices_of(cl_platform)
         refused = REFUSED.get(family_of(cl_platform.name, cl_platform.vendor, ""))
         if not devices:
-            yield cl_platform.name, "has no device"
+            yield cl_platform.name, _why_none(cl_platform)
         elif refused:
             yield cl_platform.name, f"is not used: {refused}"
+
+
+def _why_none(cl_platform):
+    if family_of(cl_platform.name, cl_platform.vendor, "") != "pocl":
+        return "has no device"
+    # it says nothing itself
+    return (
+        "has no device; PoCL has none where its cache cannot be written: set POCL_CACHE_DIR to a "
+        "folder that can be, if ~/.cache (or XDG_CACHE_HOME) cannot"
+    )
 
 
 def _platforms():

@@ -80,6 +80,24 @@ def test_platforms_without_devices_are_named(no_platform, tmp_path):
     assert "sought: a device matching 'gpu'" in text
 
 
+def test_where_pocl_cannot_write_its_cache_the_report_says_what_to_set(device, tmp_path):
+    if device.profile.family != "pocl":
+        pytest.skip("the device is not PoCL's")
+    nowhere = tmp_path / "a file"
+    nowhere.touch()
+    environment = {x: y for x, y in os.environ.items() if x not in ("POCL_CACHE_DIR", "HOME")}
+    environment.update(XDG_CACHE_HOME=str(nowhere / "cache"), HOME=str(nowhere))
+    command = [sys.executable, "-m", "clmatmul", "devices"]
+
+    def run(**more):
+        return subprocess.run(command, env={**environment, **more}, capture_output=True, text=True)
+
+    refused = run()
+    assert refused.returncode == 3
+    assert "PoCL has none where its cache cannot be written: set POCL_CACHE_DIR" in refused.stderr
+    assert run(POCL_CACHE_DIR=str(tmp_path / "cache")).returncode == 0
+
+
 def test_numpy_serves_without_a_device_when_asked(no_platform):
     a = np.arange(4.0).reshape(2, 2)
     assert np.array_equal(clmatmul.matmul(a, a, fallback="numpy"), a @ a)
