@@ -25,13 +25,15 @@ class Lane:
     selector: what `selection.select` takes, or a DeviceProfile's values. programs: a folder that
     the lanes of a search share. with_operands: the
     worker holds the operands of the problem that `prepare` names. entered: told each state.
-    objective: 'energy' if the worker has to measure that too.
+    objective: 'energy' if the worker has to measure that too. core: the one core that the worker
+    keeps to; None for all.
     """
 
     def __init__(self, selector, programs, with_operands=True, entered=lambda state: None,
-                 objective="time"):  # fmt: skip
+                 objective="time", core=None):  # fmt: skip
         self._selector = selector
         self._objective = objective
+        self._core = core
         self._programs = programs
         self._with_operands = with_operands
         self._entered = entered
@@ -46,13 +48,13 @@ class Lane:
     def open(self):
         """Start the worker, and return the DeviceProfile of what it found."""
         try:
-            self._worker = Worker(programs=self._programs)
+            self._worker = Worker(programs=self._programs, one_of_many=not self._with_operands)
             self._served = 0
             if self._closed:
                 raise DeviceError("the search was ended")
-            reply = self._ask_or_lose(
-                {"do": "open", "device": self._selector, "objective": self._objective}, "open"
-            )
+            request = {"do": "open", "device": self._selector, "objective": self._objective,
+                       "core": self._core}  # fmt: skip
+            reply = self._ask_or_lose(request, "open")
         except BaseException:  # Ctrl-C too: nobody else knows the process yet
             self.kill()
             raise

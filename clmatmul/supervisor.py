@@ -27,6 +27,7 @@ LIMITS = {"open": 60, "prepare": 120, "build": 30, "launch": 20, "verify": 60, "
           "meter": 30, "compare": 60, "prove": 60, "peaks": 30}  # fmt: skip
 _TERMINATE_SECONDS = 2
 _STDERR_TAIL = 2000
+_BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 _OURS = ("CLMATMUL_RECORD", "CLMATMUL_TUNE")  # of the application, not of its workers
 
 
@@ -43,11 +44,12 @@ class Worker:
     """One worker process; `ask` sends a request and waits for the reply.
 
     arguments: of the Python interpreter that is started. programs: a folder for the programs
-    that workers build for each other, instead of the user's cache. DeviceError if no process can
-    be started.
+    that workers build for each other, instead of the user's cache. one_of_many: NumPy's BLAS
+    starts no threads in it: they spin for a while after each use, on the others' cores.
+    DeviceError if no process can be started.
     """
 
-    def __init__(self, arguments=("-m", "clmatmul.tune.worker"), programs=None):
+    def __init__(self, arguments=("-m", "clmatmul.tune.worker"), programs=None, one_of_many=False):
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115, lives as long as the process
         try:
             self._process = subprocess.Popen(
@@ -55,7 +57,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
-                env=_environment(programs),
+                env=_environment(programs, one_of_many),
                 **_own_session(),
             )
         except OSError as error:
@@ -144,13 +146,15 @@ class Worker:
         self._process.wait()
 
 
-def _environment(programs):
+def _environment(programs, one_of_many=False):
     """The worker imports the same clmatmul as this process, whatever lies in this folder."""
     root = str(Path(__file__).resolve().parent.parent)
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
     if programs is not None:
         own["CLMATMUL_CACHE_DIR"] = str(programs)
+    if one_of_many:
+        own |= dict.fromkeys(_BLAS_THREADS, "1")
     inherited = {k: v for k, v in os.environ.items() if k not in _OURS}
     return {**inherited, **own}
 

@@ -47,5 +47,23 @@ def pinned():
     _log.debug("%d worker threads have a core each", len(started))
 
 
+def gather(core):
+    """Keep every thread of this process, and those to come, on one core.
+
+    For a process that works beside others of its kind: threads with a core each, as `pinned` gives
+    them, would meet those of the others on the same cores, and compile there in turns.
+    """
+    if not is_wanted():
+        return
+    for thread in sorted(_threads()):
+        try:
+            os.sched_setaffinity(thread, {core})
+        except ProcessLookupError:
+            continue  # it has just ended
+        except OSError as error:  # a sandbox may forbid it; only speed depends on it
+            _log.info("the threads stay where the system puts them: %s", error)
+            return
+
+
 def _threads():
     return {int(x) for x in os.listdir("/proc/self/task")}

@@ -1,9 +1,11 @@
 """The supervisor, with workers that misbehave in every way; and the real worker's own manners."""
 
 import json
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from processes import environment
@@ -12,6 +14,7 @@ from clmatmul import lanes
 from clmatmul.config import TileConfig
 from clmatmul.errors import ClmatmulError, DeviceError, NoDeviceError
 from clmatmul.explanation import plain_problem
+from clmatmul.problem_json import problem_to_dict
 from clmatmul.supervisor import LIMITS, Worker, WorkerFailure
 from clmatmul.tune.trials import DeviceLost, Trials
 
@@ -190,7 +193,7 @@ def scripted(device, monkeypatch):
         profile = {"profile": json.loads(device.profile.to_json())}
         table = {"open": lambda r: profile, "prepare": lambda r: {}, "canary": lambda r: {}}
         table.update(answers)
-        monkeypatch.setattr(lanes, "Worker", lambda programs: Scripted(table, log))
+        monkeypatch.setattr(lanes, "Worker", lambda programs, one_of_many: Scripted(table, log))
         made = Trials(None)
         made.prepare(plain_problem(8, 8, 8), 0)
         return made, log
@@ -199,6 +202,38 @@ def scripted(device, monkeypatch):
 
 
 CONFIG = TileConfig.of("naive", work_group_size=1)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are not listed here")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_builders_keep_out_of_each_others_way(device, jobs, monkeypatch):
+    """On PoCL a core each if there are several; NumPy's BLAS spins on no other core."""
+    monkeypatch.delenv("POCL_AFFINITY", raising=False)
+    monkeypatch.delenv("CLMATMUL_PIN_THREADS", raising=False)
+    cores = sorted(os.sched_getaffinity(0))
+    made = Trials(None, jobs=jobs)
+    try:
+        made.prepare(plain_problem(8, 8, 8), 0)
+        request = {"do": "check", "config": CONFIG.to_dict(),
+                   "problem": problem_to_dict(plain_problem(8, 8, 8))}  # fmt: skip
+        for lane in made._builders:  # each begins
+            lane.ask(request, "build", LIMITS)
+        kept = []
+        for lane in made._builders:
+            process = Path("/proc", str(lane._worker._process.pid))
+            assert b"OPENBLAS_NUM_THREADS=1\0" in (process / "environ").read_bytes() + b"\0"
+            threads = (os.sched_getaffinity(int(x)) for x in os.listdir(process / "task"))
+            kept.append(set().union(*threads))
+        if device.profile.family == "pocl" and jobs > 1:
+            assert kept == [{cores[i % len(cores)]} for i in range(jobs)]
+        else:
+            assert kept == [set(cores)] * jobs
+        timer = Path("/proc", str(made._timer._worker._process.pid))
+        assert (timer / "environ").read_bytes().count(b"OPENBLAS_NUM_THREADS=1") == (
+            os.environ.get("OPENBLAS_NUM_THREADS") == "1"
+        )
+    finally:
+        made.kill()
 
 
 def dies(hung, state="launch"):

@@ -82,6 +82,29 @@ def test_a_sandbox_that_forbids_it(idle, monkeypatch):
         idle(CORES)
 
 
+GATHER = """
+import os, sys, threading
+from clmatmul import worker_threads
+end = threading.Event()
+before = threading.Thread(target=end.wait)
+before.start()
+worker_threads.gather(int(sys.argv[1]))
+after = threading.Thread(target=end.wait)
+after.start()
+print(*(len(os.sched_getaffinity(x)) for x in (0, before.native_id, after.native_id)))
+end.set()
+"""
+
+
+@pytest.mark.parametrize("pin, cores", [("1", 1), ("0", CORES)])
+def test_all_threads_of_a_process_on_one_core(pin, cores):
+    environment = {**os.environ, "CLMATMUL_PIN_THREADS": pin}
+    core = max(os.sched_getaffinity(0))
+    done = subprocess.run([sys.executable, "-c", GATHER, str(core)], env=environment,
+                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert done.stdout.split() == [str(cores)] * 3, done.stderr
+
+
 @pytest.mark.skipif(CORES < 2, reason="one core")
 @pytest.mark.parametrize("pin, cores", [("1", 1), ("0", CORES)])
 def test_a_device_that_is_opened(device, pin, cores):

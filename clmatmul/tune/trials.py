@@ -4,6 +4,7 @@ A trial always comes back as a status: also if it crashed the process or never e
 built and checked first, side by side, and timed afterwards: nothing is built while timing.
 """
 
+import itertools
 import json
 import logging
 import os
@@ -47,14 +48,22 @@ class Trials:
         self._problem = None
         self._programs = tempfile.mkdtemp(prefix="clmatmul-tune-")
         self._timer = Lane(selector, self._programs, True, entered, objective)
-        self._jobs = jobs or min(_cores(), _MOST_JOBS)
-        self._builders = [Lane(selector, self._programs, False) for _ in range(self._jobs)]
-        self._pool = None
+        self._jobs = jobs or min(len(_cores()), _MOST_JOBS)
+        self._builders, self._pool = [], None
         try:
             self.profile = self._timer.open()
         except BaseException:
             self.kill()
             raise
+        self._builders = [
+            Lane(selector, self._programs, False, core=core) for core in self._builders_cores()
+        ]
+
+    def _builders_cores(self):
+        """The core of each builder. PoCL's threads would meet on the same cores otherwise."""
+        if self.profile.family != "pocl" or self._jobs == 1:
+            return [None] * self._jobs
+        return list(itertools.islice(itertools.cycle(_cores()), self._jobs))
 
     def prepare(self, problem, seed):
         """Have the timing worker make the operands of a problem. DeviceError if it cannot."""
@@ -191,5 +200,5 @@ class Trials:
 
 def _cores():
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))

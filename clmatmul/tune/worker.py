@@ -12,7 +12,7 @@ import sys
 import threading
 from dataclasses import asdict
 
-from clmatmul import probes
+from clmatmul import probes, worker_threads
 from clmatmul.config import TileConfig
 from clmatmul.device_profile import DeviceProfile
 from clmatmul.errors import ClmatmulError, DeviceError
@@ -54,6 +54,8 @@ class Session:
             os.environ["CLMATMUL_CACHE"] = "0"  # it keeps what it compiles; binaries cost more
         if request.get("objective") == "energy":
             self._meter = find_meter(self._device)
+        if request.get("core") is not None:
+            worker_threads.gather(request["core"])
         probes.ensure_usual(self._device)
         return {"profile": json.loads(self._device.profile.to_json())}
 
