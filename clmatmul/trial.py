@@ -29,8 +29,8 @@ from clmatmul.sample import Sample, Verdict
 _log = logging.getLogger("clmatmul")
 _CHECK_SEED = 20260101
 _CHECK_DATA = ("ids_a", "ids_b", "exact")
-_LONGEST_CHECK = 512  # of a tile
-_LEAST_CUT = 64  # terms that no kernel leaves in one piece, twice and one more
+_LONGEST_TILE = 512
+_LEAST_CUT, _LONG_CUT = 64, 1024  # terms, of which a check has twice as many, and one
 _PART_FLOPS = 3e7  # a product larger than this is first run in part, to tell how long it takes
 _NOTE_LENGTH = 400
 _HOPELESS = 3  # times slower than the best: one run says enough
@@ -87,15 +87,20 @@ def check_case(device, config, case):
 
 def check_sizes(config):
     """(m, n, k) that put a configuration's tile borders to the test, small first."""
-    m, n, k = (min(x, _LONGEST_CHECK) for x in _tile(config.values()))
-    return ((m + 1, max(n - 1, 1), 2 * k + 1), (max(m - 1, 1), n + 1, k), (1, 1, 1))
+    m, n, k = tile_of(config)
+    return (
+        (m + 1, max(n - 1, 1), 2 * k + 1), (max(m - 1, 1), n + 1, k), (m, n, max(k - 1, 1)),
+        (1, 1, 1),
+    )  # fmt: skip
 
 
-def _tile(values):
-    """(m, n, k) of what a work-group computes, as far as the names of parameters tell.
+def tile_of(config):
+    """(m, n, k) of what a work-group computes, as far as the names of parameters tell; bounded.
 
-    k goes once round a ring of stages, gives each slice a phase, and can be cut into parts.
+    k goes once round a ring of stages, gives each slice a phase, and can be cut into parts: into
+    so many, if there may be many, that a loop over eight of them is gone through.
     """
+    values = config.values()
     named = {x: [v for name, v in values.items() if name.endswith(f"_{x}")] for x in "mnk"}
     m, n, k = (max(named[x], default=4) for x in "mnk")
     line = values.get("lanes", 1) * values.get("vector_width", 1)
@@ -106,7 +111,9 @@ def _tile(values):
     if not named["k"]:  # all work-items of a line side by side along k, or so many terms at once
         k = line * values["unroll"] if "unroll" in values else values.get("terms", k)
     k *= values.get("stages", 1) * values.get("slices", 1)
-    return m, n, max(k, _LEAST_CUT if values.get("splits", 1) > 1 else 1)
+    splits = values.get("splits", 1)
+    k = _LONG_CUT if splits > 8 else max(min(k, _LONGEST_TILE), _LEAST_CUT if splits > 1 else 1)
+    return min(m, _LONGEST_TILE), min(n, _LONGEST_TILE), k
 
 
 def first_use_check(device, plan, executable):

@@ -14,7 +14,7 @@ from kinds import DTYPES, check, mixed_kind, plain_kind, small_config, test_conf
 from clmatmul import probes
 from clmatmul.cases import edge_sizes, like, make_case
 from clmatmul.errors import ConfigError
-from clmatmul.trial import check_sizes, run_case
+from clmatmul.trial import check_sizes, run_case, tile_of
 from clmatmul.variants import load_variant, variant_names
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("no_binaries")]
@@ -127,26 +127,28 @@ def test_alignments_in_between(device, about, rng, variant, layout):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_edges(device, about, rng, variant):
-    """Every residue round the tile borders of m, n and k, drawn from the config itself."""
+    """Every residue round the tile borders of m, n and k, and two tiles without one."""
     about("edges", variant)
     kind = kind_for(variant, "float32")
     served(device, variant, kind)
     config = small_config(variant)
     values = config.values()
     borders = {x: [v for p, v in values.items() if p.endswith(f"_{x}")] for x in "mnk"}
-    for m in edge_sizes(*borders["m"], limit=70):
-        for n in edge_sizes(*borders["n"], limit=70):
-            for k in edge_sizes(*borders["k"], limit=70):
+    tile = dict(zip("mnk", tile_of(config), strict=True))
+    for m in edge_sizes(*borders["m"], tile["m"], limit=70):
+        for n in edge_sizes(*borders["n"], tile["n"], limit=70):
+            for k in edge_sizes(*borders["k"], tile["k"], limit=70):
                 check(device, config, kind, (m, n, k), "exact", rng)
+    check(device, config, kind, tuple(2 * x for x in tile.values()), "exact", rng)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_test_configuration(device, about, rng, variant):
-    """Each configuration that the variant lists for tests, and its default."""
+    """Each configuration that the variant lists for tests, and its default; parts in a batch."""
     about("configurations", variant)
-    kind = kind_for(variant, "float32")
-    served(device, variant, kind)
+    served(device, variant, kind_for(variant, "float32"))
     for config in [*test_configs(variant), load_variant(variant).default]:
+        kind = kind_for(variant, "float32", batch_rank=config.values().get("splits", 1) > 1)
         if refused(device, config, kind, rng):
             continue
         for size in check_sizes(config):
