@@ -104,8 +104,8 @@ def _strides(line):
 
 def _literals(line):
     """Whole numbers one larger and one smaller; not those of a name or a floating number."""
-    if re.match(r"\s*(__local|vec_t tile)\b", line):
-        return  # how much memory there is: more of it is no fault
+    if re.match(r"\s*(__local\b|[a-z_0-9]+ \w+(\[\d+\])+[,;]|asm volatile\(\"\")", line):
+        return  # how much memory there is: more of it is no fault; nor is a fence without code
     for match in re.finditer(r"(?<![\w.])\d+(?![\w.])", line):
         for value in (int(match[0]) + 1, int(match[0]) - 1):
             if value >= 0:

@@ -158,6 +158,12 @@ def parser():
         help="keep what was done: the same command goes on where it was cut short")  # fmt: skip
     add("--runtimes", type=Path, metavar="DIR", default=runtimes.default_folder(),
         help="folder of the runtimes, for Oclgrind (default: %(default)s)")  # fmt: skip
+    add("--steps", nargs="+", choices=STEPS, metavar="STEP", default=STEPS,
+        help="only these of quick, compile, simulate")  # fmt: skip
+    add("--sample", type=float, metavar="PART", default=1,
+        help="this part of all mutants: the smaller is in the larger one")  # fmt: skip
+    add("--again", action="store_true",
+        help="forget what survived in the journal: the cases have changed since")  # fmt: skip
     add("--jobs", type=int, metavar="N", default=1, help="processes at a time (default: 1)")
     add("--report", action="store_true", help="run nothing: only say what the journal has")
     add("--markdown", action="store_true", help="print the table as Markdown")
@@ -170,6 +176,9 @@ def main(arguments=None):
     options = cli.parse_args(arguments)
     lines = options.journal.read_text().splitlines() if options.journal.exists() else []
     fates = [json.loads(line) for line in lines]
+    if options.again:
+        fates = [x for x in fates if x["how"] != "survived"]
+        options.journal.write_text("".join(json.dumps(x) + "\n" for x in fates))
 
     def record(fate):
         fates.append(fate)
@@ -195,8 +204,9 @@ def main(arguments=None):
 def run_steps(options, fates, justified, record):
     """Do what the journal's fates do not have yet; the worst exit status of a worker."""
     more = ["--variants", *options.variants] if options.variants else []
+    more += ["--sample", str(options.sample)]
     worst = 0
-    for step in STEPS:
+    for step in options.steps:
         given = work_of(step, fates, justified)
         if step != "quick":
             if not given["places"]:

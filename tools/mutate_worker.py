@@ -32,6 +32,7 @@ from conformance_plugin import keep_buffers  # noqa: E402
 from kinds import plain_kind, test_configs  # noqa: E402
 from mutants import mutants  # noqa: E402
 from mutate_children import result, results  # noqa: E402
+from mutate_run import reasons  # noqa: E402
 
 from clmatmul import cases, executable, plan, probes, selection  # noqa: E402
 from clmatmul.cases import make_case  # noqa: E402
@@ -107,7 +108,7 @@ class Target:
             yield first, "one b"
         if floating and plain and not self.kind.aux:
             yield from ((size, "special") for size in sizes[:3] for _ in range(2))
-        if floating:
+        if floating and self.kind.precision == "highest":  # others have bounds of their own
             yield first, "random"
 
     def sizes(self):
@@ -118,7 +119,7 @@ class Target:
         return (
             *found, (2 * m + 3, 2 * n + 5, k + 2), (m, n, 1), (m - 1, n + 1, k - 1),
             (1, n, k), (m, 1, k), (m + 1, n + 2, parts * k + 3), (max(m - 2, 1), n + 1, 2),
-            (2, 3, k + 2), (2, 5 * n, 3),
+            (2, 3, k + 2), (2, 5 * n, 3), (2 * (m - 1), 2 * (n + 1), k - 1),
         )  # fmt: skip
 
     def case(self, size, data):
@@ -148,6 +149,7 @@ def kinds_of(variant):
                  col_scale="float32", residual="float32")  # fmt: skip
     yield plain_kind(dtype, layout, batch_rank=2, c=out, **fused)
     yield plain_kind(dtype, layout)
+    yield plain_kind(dtype, layout, batch_rank=1)
     yield plain_kind(dtype, "TT", "T", batch_rank=1)
     yield plain_kind(dtype, "SS", "S")
     conjugates = plain_kind("complex64", layout, "S", alpha="general")
@@ -157,23 +159,41 @@ def kinds_of(variant):
     yield plain_kind(dtype, layout, activation="relu", aux="float16", residual="float32")
     yield plain_kind("bool", layout.replace("N", "S", 1))
     yield plain_kind("int8", "TN", alpha="zero", beta="general", c="int8")
-    alignment = variant.header.get("TEST_ALIGNMENT", 1)
-    if alignment > 1:
-        plain = plain_kind(dtype, "NT", batch_rank=1, c=out, **fused)
-        sides = {x: replace(getattr(plain, x), alignment=alignment) for x in ("a", "b", "out")}
-        yield replace(plain, **sides)
+    if "int8" in str(variant.header["REQUIRES"]):  # another instruction for each element type
+        yield plain_kind("int8", "NT")
+        yield plain_kind("float32", "NT", precision="medium")
+    if alignment_of(variant) > 1:
+        yield aligned(plain_kind(dtype, layout), alignment_of(variant))
+        yield aligned(plain_kind(dtype, "NT", batch_rank=1, c=out, **fused), alignment_of(variant))
+
+
+def alignment_of(variant):
+    return variant.header.get("TEST_ALIGNMENT", 1)
+
+
+def aligned(kind, alignment):
+    sides = {x: replace(getattr(kind, x), alignment=alignment) for x in ("a", "b", "out")}
+    return replace(kind, **sides)
 
 
 def targets(name, profile):
-    """Every Target of a variant on a device."""
+    """Every Target of a variant on a device; operands are aligned where it serves no others."""
     variant = load_variant(name)
-    for i, kind in enumerate(kinds_of(variant)):
+    plain = plain_kind(variant.header.get("TEST_DTYPE", "float32"),
+                       variant.header.get("TEST_LAYOUT", "NN"))  # fmt: skip
+    for kind in dict.fromkeys(kinds_of(variant)):
+        if variant.unmet(kind, profile):
+            kind = aligned(kind, alignment_of(variant))
         if variant.unmet(kind, profile) or (kind.needs_fp64 and not profile.fp64):
             continue
-        for config in test_configs(name) if i == 1 else test_configs(name)[:1]:
+        every = aligned(kind, 1) in (plain, replace(plain, batch_rank=1))
+        for config in test_configs(name) if every else test_configs(name)[:1]:
+            if kind.batch_rank == 1 and every and config.values().get("splits", 1) == 1:
+                continue
             if {x for p, x in config.parameters if p.startswith("tile_")} == {1}:
                 continue  # of one element, no index can be wrong
-            case = make_case(kind, 9, 9, 9, "exact", np.random.default_rng(0), with_result=False)
+            size = check_sizes(config)[0]  # not less: a part of k has to have a block
+            case = make_case(kind, *size, "exact", np.random.default_rng(0), with_result=False)
             if not variant.reject(config, case.problem, profile):
                 yield Target(kind, config, profile)
 
@@ -187,10 +207,28 @@ def judged_in_turn(target, text, changes, step):
     sound = executable._programs
     for changed in changes:
         executable._programs = executable._Programs()
-        yield judged(target, text, changed)
-        executable._programs = sound
+        how, note = judged(target, text, changed)
+        built, executable._programs = executable._programs, sound
+        if how == "survived" and changed != text and step == "quick":
+            how = "same" if same_code(target, text, built, sound) else how
+        yield how, note
         if judged(target, text, text, brief=True)[0] != "survived":
             return  # its memory is damaged, or its device is
+
+
+def same_code(target, text, built, sound):
+    """Whether all programs of a mutant are, as PTX, those of the kernel as it was.
+
+    Elsewhere than on NVIDIA's devices nobody knows here; there, PTX comes with the build.
+    """
+    if target.profile.family != "nvidia":
+        return False
+    judged(target, text, text)  # builds what is missing in `sound`
+    return all(code_of(x) == code_of(sound._programs[name]) for name, x in built._programs.items())
+
+
+def code_of(program):
+    return program.device.binary_of(program._built)
 
 
 def prepare_process(step):
@@ -286,21 +324,32 @@ def fates_of(target, text, changes, step):
         left = left[done:]
 
 
-def run_variant(name, profile, wanted, step):
-    """Judge the mutants of each program of a variant; what one kills is over for all."""
-    over = set()
+@dataclass(frozen=True)
+class Share:
+    """The i-th of n parts of all that has a digest."""
+
+    i: int
+    n: int
+
+    def has(self, digest):
+        return int(digest, 16) % self.n == self.i
+
+
+def run_variant(name, profile, wanted, step, share):
+    """Judge the mutants of each program of a variant; what one kills is over for all.
+
+    So is what is justified.
+    """
+    over, justified = set(), reasons()
     for target in targets(name, profile):
         for text, entry in target.texts().items():
             digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-            chosen = [
-                x for x in mutants(text)
-                if (entry, x.key) not in over and wanted(name, entry, x.key, digest)
-            ]  # fmt: skip
-            if not chosen:
-                continue
-            ((how, note),) = fates_of(target, text, [text], "quick" if step == "compile" else step)
-            if how != "survived":
-                raise SystemExit(f"{name} fails as it is: {target} {entry}: {how} {note}")
+            chosen = [x for x in mutants(text) if wanted(name, entry, x.key, digest)]
+            if chosen and step != "compile" and share.has(digest):
+                ((how, note),) = fates_of(target, text, [text], step)
+                if how != "survived":
+                    raise SystemExit(f"{name} fails as it is: {target} {entry}: {how} {note}")
+            chosen = [x for x in chosen if share.has(x.key) and (entry, x.key) not in over]
             ends = fates_of(target, text, [x.applied(text) for x in chosen], step)
             for mutant, (how, note) in zip(chosen, ends, strict=True):
                 fate = Fate(
@@ -309,7 +358,9 @@ def run_variant(name, profile, wanted, step):
                     how, note, step, digest,
                 )  # fmt: skip
                 print(json.dumps(asdict(fate)), flush=True)
-                if how not in ("survived", "same"):
+                if how not in ("survived", "same") or any(
+                    x.covers(asdict(fate)) for x in justified
+                ):
                     over.add((entry, mutant.key))
 
 
@@ -326,6 +377,7 @@ def main():
     parser.add_argument("--step", choices=SECONDS, default="quick")
     parser.add_argument("--share", nargs=2, type=int, metavar=("I", "N"), default=(0, 1),
                         help="of all mutants, the I-th of N parts")  # fmt: skip
+    parser.add_argument("--sample", type=float, default=1, help="this part of all mutants")
     options = parser.parse_args()
     text = result(profile_here, SECONDS["simulate"])
     if isinstance(text, list):
@@ -333,14 +385,15 @@ def main():
     profile = DeviceProfile.from_json(text)
     given = json.load(sys.stdin)
     over, places = ({tuple(x) for x in given[what]} for what in ("over", "places"))
-    part, parts = options.share
 
     def wanted(name, entry, key, digest):
-        mine = int(key, 16) % parts == part and (name, entry, key) not in over
-        return mine and ((name, entry, key, digest) in places) == (options.step != "quick")
+        sampled = int(key[:4], 16) < options.sample * 0x10000
+        known = (name, entry, key) in over
+        there = (name, entry, key, digest) in places
+        return sampled and not known and there == (options.step != "quick")
 
     for name in options.variants or variant_names():
-        run_variant(name, profile, wanted, options.step)
+        run_variant(name, profile, wanted, options.step, Share(*options.share))
 
 
 if __name__ == "__main__":
