@@ -379,7 +379,7 @@ def _memory(values, kind, guard=0, pad=0, step=1):
     size = ELEMENT_TYPES[values.dtype.name].itemsize
     unit = 1 if kind is None else max(kind.alignment // size, 1)
     order = "row" if kind is None else kind.order
-    step = 3 if order == "strided" else step
+    step = 3 + pad // 3 if order == "strided" else step  # another one for A, B and the output
     axes = list(range(len(shape)))  # innermost last
     if order == "column":
         axes[-1], axes[-2] = axes[-2], axes[-1]

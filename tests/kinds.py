@@ -82,6 +82,14 @@ def test_configs(name):
 test_configs.__test__ = False
 
 
+def cut_lengths(splits):
+    """Values of k whose last part is a single term, and whose parts are fifteen for each of four.
+
+    As kernels cut k: into multiples of 16 terms, of 2 and of 4.
+    """
+    return (193,) * (splits > 1) + (119, 239) * (splits > 8)
+
+
 def check(device, config, kind, size, data, rng, **keywords):
     """The Verdict on a case, whose fault fails the test; None for a size that is not served."""
     case = make_case(kind, *size, data, rng, **keywords)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import skip_without_fp64
-from kinds import DTYPES, check, mixed_kind, plain_kind, small_config, test_configs
+from kinds import DTYPES, check, cut_lengths, mixed_kind, plain_kind, small_config, test_configs
 
 from clmatmul import probes
 from clmatmul.cases import edge_sizes, like, make_case
@@ -151,7 +151,9 @@ def test_every_test_configuration(device, about, rng, variant):
         kind = kind_for(variant, "float32", batch_rank=config.values().get("splits", 1) > 1)
         if refused(device, config, kind, rng):
             continue
-        for size in check_sizes(config):
+        m, n, _ = check_sizes(config)[0]
+        cut = [(m, n + 1, k) for k in cut_lengths(config.values().get("splits", 1))]
+        for size in (*check_sizes(config), *cut):
             for data in ("ids_a", "ids_b", "exact"):
                 check(device, config, kind, size, data, rng)
 

@@ -29,7 +29,7 @@ os.environ["CLMATMUL_CACHE"] = "0"
 import conformance_matrix  # noqa: E402
 import numpy as np  # noqa: E402
 from conformance_plugin import keep_buffers  # noqa: E402
-from kinds import plain_kind, test_configs  # noqa: E402
+from kinds import cut_lengths, plain_kind, test_configs  # noqa: E402
 from mutants import mutants  # noqa: E402
 from mutate_children import result, results  # noqa: E402
 from mutate_run import reasons  # noqa: E402
@@ -118,8 +118,9 @@ class Target:
         parts = dict(self.config.parameters).get("splits", 1)
         return (
             *found, (2 * m + 3, 2 * n + 5, k + 2), (m, n, 1), (m - 1, n + 1, k - 1),
-            (1, n, k), (m, 1, k), (m + 1, n + 2, parts * k + 3), (max(m - 2, 1), n + 1, 2),
+            (1, n, k), (m, 1, k), (m + 1, n + 2, min(parts, 4) * k + 3), (max(m - 2, 1), n + 1, 2),
             (2, 3, k + 2), (2, 5 * n, 3), (2 * (m - 1), 2 * (n + 1), k - 1),
+            *((max(m - 2, 1), n + 1, x) for x in cut_lengths(parts)),
         )  # fmt: skip
 
     def case(self, size, data):
