@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from clmatmul import device as devices
 from clmatmul.calls import prepare, recipe_of, repeat
 from clmatmul.choose import check_device
 from clmatmul.config import TileConfig
 from clmatmul.containers import carried, takes_containers
+from clmatmul.device_arrays import is_device_array
 from clmatmul.emulated_calls import EmulatedCall
 from clmatmul.errors import ArgumentError, DtypeError, ShapeError
 from clmatmul.explanation import explain_problem, plain_problem
@@ -126,7 +126,7 @@ class MatMul:
         self._forms = signature(carried(a)), signature(carried(b))
         simple = None not in self._forms and request.beta == 0 and request.order in ("K", "C")
         unusual = (request.queue, request.wait_for, request.axes)
-        unusual_out = out is not None and not devices.is_device_array(carried(out))
+        unusual_out = out is not None and not is_device_array(carried(out))
         repeatable = simple and not unusual_out and all(x is None for x in unusual)
         repeatable = repeatable and not self._emulated
         # A device's arrays may change their events: an epilogue of theirs goes the long way.
@@ -226,7 +226,7 @@ def scale(alpha, a, out=None, *, device=None, queue=None, wait_for=None):
     """
     if not np.isscalar(alpha) and np.ndim(alpha):
         raise ArgumentError(f"alpha has shape {np.shape(alpha)}; it must be a single number")
-    array = a if devices.is_device_array(a) else host_array(a, "the array")
+    array = a if is_device_array(a) else host_array(a, "the array")
     try:
         dtype = np.result_type(alpha, array.dtype)
     except TypeError:

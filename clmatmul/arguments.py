@@ -5,9 +5,9 @@ from functools import cached_property
 
 import numpy as np
 
-from clmatmul import device as devices
 from clmatmul.arrangement import Arrangement, arrange
 from clmatmul.containers import carried
+from clmatmul.device_arrays import is_device_array
 from clmatmul.element_types import COMPUTE_TYPES, element_type, numpy_dtype, product_type
 from clmatmul.errors import ArgumentError, DtypeError, ShapeError
 from clmatmul.expression import read_expression
@@ -109,7 +109,7 @@ def read_arguments(request, a, b, c, out, scaled=False):
     """The Arguments of a call; ArgumentError, ShapeError or DtypeError for what cannot be."""
     fused = epilogue_arrays(request.epilogue)
     aux = None if request.epilogue is None else carried(request.epilogue.aux)
-    given = [x for x in (a, b, c, out, aux, *fused.values()) if devices.is_device_array(x)]
+    given = [x for x in (a, b, c, out, aux, *fused.values()) if is_device_array(x)]
     packed = {name: x for name, x in (("a", a), ("b", b)) if isinstance(x, Packed)}
     arrays = {"a": a, "b": b, **fused, **{name: x.array for name, x in packed.items()}}
     if c is not None and request.beta != 0 or scaled:
@@ -118,7 +118,7 @@ def read_arguments(request, a, b, c, out, scaled=False):
         raise ArgumentError(f"beta={request.beta!r} needs c, the matrix that it multiplies")
     names = {"a": "the first operand", "b": "the second operand"}
     for name, x in arrays.items():
-        if devices.is_device_array(x):
+        if is_device_array(x):
             refuse_byte_order(x, names.get(name, name))
         else:
             arrays[name] = host_array(x, names.get(name, name))
@@ -155,7 +155,7 @@ def _described(epilogue, views):
 
 
 def _check_output(out, on_device):
-    if devices.is_device_array(out) != on_device:
+    if is_device_array(out) != on_device:
         raise ArgumentError("out is a NumPy array, but an operand is a pyopencl array")
     if on_device:
         refuse_byte_order(out, "out")
@@ -165,9 +165,9 @@ def _check_output(out, on_device):
 
 def _check_auxiliary(aux, on_device, product, shape):
     """ArgumentError, ShapeError or DtypeError unless `aux` can take the product's values."""
-    if not isinstance(aux, np.ndarray) and not devices.is_device_array(aux):
+    if not isinstance(aux, np.ndarray) and not is_device_array(aux):
         raise ArgumentError(f"aux must be an array, which is written, not {type(aux).__name__}")
-    if devices.is_device_array(aux) != on_device:
+    if is_device_array(aux) != on_device:
         raise ArgumentError("aux is a NumPy array, but an operand is a pyopencl array")
     if on_device:
         refuse_byte_order(aux, "aux")

@@ -13,6 +13,7 @@ import numpy as np
 from clmatmul import api, contraction, products, views
 from clmatmul import device as devices
 from clmatmul.containers import carried, is_container
+from clmatmul.device_arrays import array_over, empty_array, fetch, is_device_array
 from clmatmul.errors import ArgumentError, DeviceError, DtypeError, OperationError, ShapeError
 from clmatmul.operands import host_array, span
 from clmatmul.products import Place
@@ -43,7 +44,7 @@ class Array:
 
     def __init__(self, x):
         x = carried(x)
-        if not devices.is_device_array(x):
+        if not is_device_array(x):
             raise DtypeError(
                 f"Array wraps a pyopencl array, not {type(x).__name__}; "
                 "clmatmul.Array.from_host copies a NumPy array to a device"
@@ -70,14 +71,14 @@ class Array:
         opened = devices.device_of_queue(queue)
         opened.check_process()
         if not array.size:
-            held = devices.empty_array(queue, array.shape, array.dtype, "C", None)
+            held = empty_array(queue, array.shape, array.dtype, "C", None)
         else:
             if discard:
                 buffer = opened.allocate(array.nbytes)
             else:
                 buffer = opened.upload(array.ravel(order="K").view(np.uint8))
                 count(uploaded=array.nbytes)
-            held = devices.array_over(queue, buffer, array.shape, array.dtype, array.strides)
+            held = array_over(queue, buffer, array.shape, array.dtype, array.strides)
         made = cls(held)
         if isinstance(x, np.ndarray):
             made._binding = _Binding(x, held)
@@ -89,7 +90,7 @@ class Array:
         if queue is None:
             queue = resolve(device).queue()
         devices.check_queue(queue)
-        return cls(devices.empty_array(queue, shape, np.dtype(dtype), order, None))
+        return cls(empty_array(queue, shape, np.dtype(dtype), order, None))
 
     def to_host(self):
         """A NumPy array with the values; waits for them. Strided views are packed on the device."""
@@ -377,7 +378,7 @@ def _unknown(name):
 
 def _is_operand(x):
     kinds = (np.ndarray, np.generic, numbers.Number, list, tuple)
-    return isinstance(x, kinds) or devices.is_device_array(x) or is_container(x)
+    return isinstance(x, kinds) or is_device_array(x) or is_container(x)
 
 
 def _is_number(x):
@@ -405,4 +406,4 @@ def _fetch(array):
     if not array.flags.forc:
         array = Place().copied(array)
     count(downloaded=array.nbytes)
-    return devices.fetch(array)
+    return fetch(array)

@@ -13,6 +13,7 @@ import numpy as np
 from clmatmul import bench_clblast, bench_torch, cases
 from clmatmul import device as devices
 from clmatmul.api import MatMul
+from clmatmul.device_arrays import array_over
 from clmatmul.element_types import numpy_dtype, product_type
 from clmatmul.errors import VerificationError
 from clmatmul.measure import BLAS_IDLE_SECONDS, interleave
@@ -102,7 +103,10 @@ class _Laid:
         host = np.swapaxes(memory, -1, -2) if by_columns else memory
         buffer = device.allocate(memory.nbytes)
         return cls(
-            memory, host, devices.array_over(queue, buffer, shape, dtype, host.strides), buffer
+            memory,
+            host,
+            array_over(queue, buffer, shape, dtype, host.strides),
+            buffer,
         )
 
 

@@ -9,6 +9,7 @@ from clmatmul import call_log, row_blocks
 from clmatmul import device as devices
 from clmatmul.arguments import read_arguments
 from clmatmul.choose import check_device
+from clmatmul.device_arrays import is_device_array, is_plain_device_array
 from clmatmul.element_types import COMPUTE_TYPES
 from clmatmul.operands import DeviceMemory, HostMemory, common_queue, span
 from clmatmul.problem import ArrayView, Problem
@@ -92,7 +93,7 @@ class PreparedCall:
 
 def repeat(a, b, out, device):
     """The product if one like it was computed before, else None."""
-    if devices.is_device_array(a) and devices.is_device_array(b):
+    if is_device_array(a) and is_device_array(b):
         if device is not None or a.queue is None:
             return None
         recipe = recall(devices.device_of_queue(a.queue), a, b)
@@ -150,7 +151,7 @@ def _may_repeat(fused):
 
 def _device_recipe(prepared, a, b):
     target, out = prepared.target, prepared.out
-    plain = all(devices.is_plain_device_array(x) for x in (a, b, target))
+    plain = all(is_plain_device_array(x) for x in (a, b, target))
     if not plain or prepared.problem.k == 0 or (out is not None and out is not target):
         return None
     return _recipe(prepared, is_scalar=False, out=signature(target))

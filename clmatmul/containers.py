@@ -9,7 +9,7 @@ import functools
 import inspect
 import math
 
-from clmatmul import device as devices
+from clmatmul.device_arrays import is_device_array
 
 
 def is_container(x):
@@ -62,6 +62,6 @@ def takes_containers(function):
         result = function(*args, **keywords)
         if out is not None:
             return out
-        return type(given[0])(result) if devices.is_device_array(result) else result
+        return type(given[0])(result) if is_device_array(result) else result
 
     return opened

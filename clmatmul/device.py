@@ -16,7 +16,6 @@ from functools import cached_property, partial
 
 import numpy as np
 import pyopencl as cl
-import pyopencl.array as cl_array
 from pyopencl import _cl
 
 from clmatmul import huge_pages
@@ -57,7 +56,7 @@ class LaunchFailure(Exception):
 
 
 @contextlib.contextmanager
-def _reported(what):
+def reported(what):
     """The runtime's refusals as DeviceErrors that say what could not be done."""
     try:
         yield
@@ -193,7 +192,7 @@ class Device:
 
     def allocate(self, size):
         """An uninitialised device buffer of at least one byte; DeviceError without memory."""
-        with _reported(f"{size} bytes of device memory could not be had"):
+        with reported(f"{size} bytes of device memory could not be had"):
             buffer = cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(int(size), 1))
             if size >= huge_pages.LEAST_BYTES and self._keeps_buffers_in_host_memory:
                 mapped, _ = cl.enqueue_map_buffer(
@@ -249,7 +248,7 @@ class Device:
             self.write(self.queue(), buffer, memory)
             return buffer
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-        with _reported(f"{memory.nbytes} bytes could not be sent to the device"):
+        with reported(f"{memory.nbytes} bytes could not be sent to the device"):
             return cl.Buffer(self.context, flags, hostbuf=memory)
 
     def wrap(self, address, size, writable):
@@ -258,12 +257,12 @@ class Device:
         if self._follows_pointers:
             return cl.SVM(np.frombuffer(memory, np.uint8))
         access = cl.mem_flags.READ_WRITE if writable else cl.mem_flags.READ_ONLY
-        with _reported(f"{size} bytes of host memory could not be given to the device"):
+        with reported(f"{size} bytes of host memory could not be given to the device"):
             return cl.Buffer(self.context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=memory)
 
     def synchronize_host(self, queue, buffer, size, wait_for=()):
         """Wait until host memory under a wrapped buffer shows what kernels wrote."""
-        with _reported("a kernel failed while running"):
+        with reported("a kernel failed while running"):
             if self.works_in_place:
                 # A map would only be two more commands, 15 to 40 µs, for a worker to take up.
                 if wait_for:
@@ -300,7 +299,7 @@ class Device:
         Copies nothing on devices that share the host's memory.
         """
         flags = cl.map_flags.READ | cl.map_flags.WRITE
-        with _reported("a kernel failed, or its result could not be mapped"):
+        with reported("a kernel failed, or its result could not be mapped"):
             mapped, _ = cl.enqueue_map_buffer(
                 queue, buffer, flags, byte_offset, (size,), np.uint8,
                 wait_for=list(wait_for), is_blocking=True,
@@ -310,33 +309,33 @@ class Device:
     def read(self, queue, buffer, host, byte_offset=0, wait_for=()):
         """Copy a buffer's bytes into a contiguous host array, and wait."""
         events = list(wait_for)
-        with _reported("a kernel failed, or its result could not be read"):
+        with reported("a kernel failed, or its result could not be read"):
             cl.enqueue_copy(
                 queue, host, buffer, src_offset=byte_offset, wait_for=events, is_blocking=True
             )
 
     def write(self, queue, buffer, host):
         """Copy a contiguous host array into a buffer, and wait."""
-        with _reported("memory of the device could not be written"):
+        with reported("memory of the device could not be written"):
             cl.enqueue_copy(queue, buffer, host, is_blocking=True)
 
     def pinned(self, queue, size):
         """A host array of bytes that the device reaches by itself; unmapped when it is dropped."""
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
-        with _reported(f"{size} bytes of pinned host memory could not be had"):
+        with reported(f"{size} bytes of pinned host memory could not be had"):
             buffer = cl.Buffer(self.context, flags, size)
         return self.map(queue, buffer, 0, size)
 
     def send(self, queue, buffer, byte_offset, host):
         """Begin to copy a contiguous host array into a buffer; the event."""
-        with _reported("memory of the device could not be written"):
+        with reported("memory of the device could not be written"):
             event = cl.enqueue_copy(queue, buffer, host, dst_offset=byte_offset, is_blocking=False)
             queue.flush()
         return event
 
     def fetch(self, queue, buffer, byte_offset, host):
         """Begin to copy a part of a buffer into a contiguous host array; the event."""
-        with _reported("memory of the device could not be read"):
+        with reported("memory of the device could not be read"):
             event = cl.enqueue_copy(queue, host, buffer, src_offset=byte_offset, is_blocking=False)
             queue.flush()
         return event
@@ -442,20 +441,11 @@ def is_complete(event):
 
 def wait(events):
     """Wait for events; DeviceError if one of them failed."""
-    with _reported("a kernel failed while running"):
+    with reported("a kernel failed while running"):
         cl.wait_for_events(list(events))
 
 
-# ---- pyopencl arrays ------------------------------------------------------------------------
-
-
-def is_device_array(x):
-    return isinstance(x, cl_array.Array)
-
-
-def is_plain_device_array(x):
-    """True for a pyopencl array that is of no class derived from it."""
-    return type(x) is cl_array.Array
+# ---- queues, buffers -------------------------------------------------------------------------
 
 
 def flush(queue):
@@ -480,51 +470,6 @@ def is_cl_device(x):
     return isinstance(x, cl.Device)
 
 
-def empty_array(queue, shape, dtype, order, allocator):
-    """An uninitialised pyopencl array."""
-    return cl_array.empty(queue, shape, dtype, order=order, allocator=allocator)
-
-
-def array_over(queue, buffer, shape, dtype, strides):
-    """A pyopencl array over a buffer; strides in bytes."""
-    return cl_array.Array(queue, shape, dtype, data=buffer, strides=strides)
-
-
-def fetch(array):
-    """The values of a contiguous pyopencl array as a NumPy array of the same order; it waits."""
-    with _reported("a kernel failed, or its result could not be read"):
-        return array.get()
-
-
-def view_of(array, shape, strides, offset):
-    """The memory of a pyopencl array seen with another shape; strides and offset in bytes.
-
-    It shares the array's events, so that each waits for what is done to the other.
-    """
-    source = array.queue if array.queue is not None else array.context
-    return cl_array.Array(
-        source, shape, array.dtype, allocator=array.allocator, data=array.base_data,
-        offset=offset, strides=strides, events=array.events,
-    )  # fmt: skip
-
-
-def memory_range(array):
-    """(identity of the memory, first byte, end) of a pyopencl array, sub-buffers resolved."""
-    buffer, low, high = array.base_data, 0, 0
-    for extent, stride in zip(array.shape, array.strides, strict=True):
-        low += min(0, (extent - 1) * stride)
-        high += max(0, (extent - 1) * stride)
-    origin = array.offset
-    if isinstance(buffer, cl.SVMPointer):  # all shared virtual memory is one address space
-        origin += buffer.svm_ptr
-        return "svm", origin + low, origin + high + array.dtype.itemsize
-    parent = buffer.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
-    if parent is not None:
-        origin += buffer.get_info(cl.mem_info.OFFSET)
-        buffer = parent
-    return buffer.int_ptr, origin + low, origin + high + array.dtype.itemsize
-
-
 def handles(*objects):
     """The addresses of queues and buffers as numbers, for another library to work with them."""
     return tuple(x.int_ptr for x in objects)
@@ -544,7 +489,7 @@ def check_buffer(buffer):
 
 def part_of(buffer, begin, size):
     """`size` bytes of a buffer from byte `begin`, as a buffer of their own."""
-    with _reported("a part of the workspace could not be had"):
+    with reported("a part of the workspace could not be had"):
         return buffer.get_sub_region(begin, size)
 
 

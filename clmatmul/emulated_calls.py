@@ -11,6 +11,7 @@ from clmatmul import device as devices
 from clmatmul import emulated
 from clmatmul.arguments import read_arguments
 from clmatmul.calls import as_scalar, prepare
+from clmatmul.device_arrays import empty_array, fetch, is_device_array, view_of
 from clmatmul.element_types import product_type
 from clmatmul.errors import UnsupportedError
 from clmatmul.operands import common_queue
@@ -120,7 +121,7 @@ class EmulatedCall:
             np.copyto(out, target, casting="same_kind")
             return out
         if out is None:
-            out = devices.empty_array(self.queue, target.shape, call.result, call.order, None)
+            out = empty_array(self.queue, target.shape, call.result, call.order, None)
         _to_device(target, out, self.queue)
         return out
 
@@ -148,7 +149,7 @@ class EmulatedCall:
 
 def _on_host(x, queue):
     """The values of an array as a NumPy array; for one of a device it waits."""
-    if not devices.is_device_array(x):
+    if not is_device_array(x):
         return x
     host, first = _span_on_host(x, queue)
     return as_strided(host[first:], x.shape, x.strides)
@@ -168,7 +169,7 @@ def _span_on_host(x, queue):
     if not math.prod(x.shape):
         return np.empty(0, x.dtype), 0
     span, first = _span(x, queue)
-    return devices.fetch(span), first
+    return fetch(span), first
 
 
 def _span(x, queue):
@@ -177,4 +178,4 @@ def _span(x, queue):
     size = x.dtype.itemsize
     x = x if x.queue is not None else x.with_queue(queue)
     count = (high - low) // size + 1
-    return devices.view_of(x, (count,), (size,), x.offset + low), -low // size
+    return view_of(x, (count,), (size,), x.offset + low), -low // size

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from clmatmul import device as devices
 from clmatmul import host_product
 from clmatmul.arguments import product_dtypes
 from clmatmul.arrangement import arrange
 from clmatmul.calls import PreparedCall, prepare, recipe_of
+from clmatmul.device_arrays import is_device_array
 from clmatmul.emulated_calls import EmulatedCall, product_name
 from clmatmul.errors import DtypeError, NoDeviceError, UnsupportedError
 from clmatmul.operands import HOST_ONLY, plain_array, refuse_mask
@@ -67,4 +67,4 @@ def prepare_any(request, a, b, c, out):
 
 
 def _on_host(*arrays):
-    return not any(devices.is_device_array(x) or isinstance(x, Packed) for x in arrays)
+    return not any(is_device_array(x) or isinstance(x, Packed) for x in arrays)

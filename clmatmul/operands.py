@@ -15,6 +15,7 @@ import numpy as np
 
 from clmatmul import device as devices
 from clmatmul import staging
+from clmatmul.device_arrays import empty_array, is_device_array, memory_range
 from clmatmul.element_types import element_type
 from clmatmul.errors import ArgumentError, DeviceError, DtypeError
 from clmatmul.plan import WRITTEN
@@ -235,24 +236,24 @@ class DeviceMemory:
                 "memory; pass an array whose elements are apart"
             )
         if out is not None:
-            range_ = devices.memory_range(out)
-            read = [x for x in inputs if devices.is_device_array(x)]
-            overlapping = any(meet(devices.memory_range(x), range_) for x in read if x.size)
-            if in_place is not None and devices.is_device_array(in_place):
-                meets = meet(devices.memory_range(in_place), range_)
-                same = devices.memory_range(in_place) == range_ and _same_layout(in_place, out)
+            range_ = memory_range(out)
+            read = [x for x in inputs if is_device_array(x)]
+            overlapping = any(meet(memory_range(x), range_) for x in read if x.size)
+            if in_place is not None and is_device_array(in_place):
+                meets = meet(memory_range(in_place), range_)
+                same = memory_range(in_place) == range_ and _same_layout(in_place, out)
                 overlapping = overlapping or (meets and not same)
             if not overlapping and out.dtype == dtype:
                 return out
-        return devices.empty_array(self.queue, shape, dtype, order, self.allocator)
+        return empty_array(self.queue, shape, dtype, order, self.allocator)
 
     def auxiliary(self, aux, others):
         """`aux` itself; ArgumentError if writing it would change another array of the call."""
         if _repeats(aux):
             raise ArgumentError("aux has elements that may share memory")
-        range_ = devices.memory_range(aux)
+        range_ = memory_range(aux)
         for x in others:
-            if devices.is_device_array(x) and meet(devices.memory_range(x), range_):
+            if is_device_array(x) and meet(memory_range(x), range_):
                 raise ArgumentError(
                     "aux overlaps another array of the product; pass one of its own memory"
                 )
@@ -262,7 +263,7 @@ class DeviceMemory:
         """name → Bound; the arrays' pending events are added to what the launch waits for."""
         bound = {}
         for name, array in arrays.items():
-            if devices.is_device_array(array):
+            if is_device_array(array):
                 if array.base_data is None:
                     raise ArgumentError(f"operand {name} of shape {array.shape} has no memory")
                 self.wait_for += array.events
@@ -415,7 +416,7 @@ def single_output(out):
         if len(out) != 1:
             raise ArgumentError(f"out is a tuple of {len(out)}; a product has one output")
         out = out[0]
-    if out is not None and not isinstance(out, np.ndarray) and not devices.is_device_array(out):
+    if out is not None and not isinstance(out, np.ndarray) and not is_device_array(out):
         raise DtypeError(f"out must be an array, not {type(out).__name__}")
     refuse_mask(out, "out")
     return out

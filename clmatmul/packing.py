@@ -5,6 +5,7 @@ import numpy as np
 from clmatmul import device as devices
 from clmatmul.api import scale
 from clmatmul.containers import carried
+from clmatmul.device_arrays import array_over, empty_array, is_device_array
 from clmatmul.errors import ShapeError
 from clmatmul.operands import host_array
 from clmatmul.packed import Packed
@@ -22,7 +23,7 @@ def pack(x, *, device=None, queue=None):
     MatMul may be packed; the other decides what the result is. ShapeError, DtypeError.
     """
     x = carried(x)
-    if devices.is_device_array(x):
+    if is_device_array(x):
         _needs_dimensions(x)
         return Packed(scale(True, x, device=device, queue=queue))
     array = host_array(x, "the operand")
@@ -32,10 +33,10 @@ def pack(x, *, device=None, queue=None):
         queue = resolve(device).queue()
     devices.check_queue(queue)
     if not array.size:
-        return Packed(devices.empty_array(queue, array.shape, array.dtype, "C", None))
+        return Packed(empty_array(queue, array.shape, array.dtype, "C", None))
     buffer = devices.device_of_queue(queue).upload(array.reshape(-1).view(np.uint8))
     count(uploaded=array.nbytes)
-    return Packed(devices.array_over(queue, buffer, array.shape, array.dtype, array.strides))
+    return Packed(array_over(queue, buffer, array.shape, array.dtype, array.strides))
 
 
 def _needs_dimensions(x):

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clmatmul import device as devices
 from clmatmul import views
 from clmatmul.api import gemm, scale
 from clmatmul.containers import as_view, carried, takes_containers
+from clmatmul.device_arrays import empty_array, is_device_array
 from clmatmul.errors import ArgumentError, DtypeError, ShapeError
 from clmatmul.operands import HOST_ONLY, common_queue, plain_array, single_output
 
@@ -45,7 +45,7 @@ class Place:
         if like is None:
             return np.empty(shape, dtype, order)
         queue = common_queue([like], self.queue, None)
-        return devices.empty_array(queue, shape, dtype, order, like.allocator)
+        return empty_array(queue, shape, dtype, order, like.allocator)
 
     def store(self, result, out, casting="same_kind"):
         """out[...] = result, and out; on a device casting is 'same_kind' at most."""
@@ -296,7 +296,7 @@ def pair(place, a, a_labels, b, b_labels, out_labels, dtype, out=None):
     matrices = tuple(sizes[x] for x in batch) + (left.shape[-2], right.shape[-1])
     target = out
     if target is None and found != list(out_labels):
-        device_array = next((x for x in (a, b) if devices.is_device_array(x)), None)
+        device_array = next((x for x in (a, b) if is_device_array(x)), None)
         target = place.empty(tuple(sizes[x] for x in out_labels), dtype, device_array)
     if target is not None:
         seen = views.permuted(target, [out_labels.index(x) for x in found])
@@ -327,7 +327,7 @@ def _with_extents(x, labels, summed, sizes):
 
 def read_operand(x, what):
     """x as it is, if it is a pyopencl array, else as a NumPy array; DtypeError, ArgumentError."""
-    return x if devices.is_device_array(x) else plain_array(x, what)
+    return x if is_device_array(x) else plain_array(x, what)
 
 
 def host_only(*arrays):

@@ -15,6 +15,7 @@ import numpy as np
 
 from clmatmul import call_log
 from clmatmul import device as devices
+from clmatmul.device_arrays import empty_array, is_plain_device_array, memory_range
 from clmatmul.host_launches import HostLaunches
 from clmatmul.operands import hand_on, meet, overlap, pending, span
 from clmatmul.problem import MAX_ALIGNMENT
@@ -52,7 +53,7 @@ def signature(x):
             return None
         address = x.__array_interface__["data"][0]
         return ("host", x.dtype, x.shape, x.strides, address % MAX_ALIGNMENT, x.dtype.num)
-    if devices.is_plain_device_array(x) and x.dtype.isnative:
+    if is_plain_device_array(x) and x.dtype.isnative:
         return ("device", x.dtype, x.shape, x.strides, x.offset, x.dtype.num)
     return None
 
@@ -167,15 +168,15 @@ def follow_on_device(recipe, a, b, out=None):
     device.check_process()
     allocator = a.allocator if a.allocator is not None else b.allocator
     if out is None:
-        target = devices.empty_array(queue, recipe.shape, recipe.dtype, recipe.order, allocator)
+        target = empty_array(queue, recipe.shape, recipe.dtype, recipe.order, allocator)
         if signature(target) != recipe.out:
             return None
     else:
         target = out
         if signature(out) != recipe.out or out.queue is not queue or out.base_data is None:
             return None
-        range_ = devices.memory_range(out)
-        if any(meet(devices.memory_range(x), range_) for x in (a, b)):
+        range_ = memory_range(out)
+        if any(meet(memory_range(x), range_) for x in (a, b)):
             return None
     first, second = (b, a) if recipe.swapped else (a, b)
     operands = {

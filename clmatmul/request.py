@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clmatmul import device as devices
 from clmatmul.config import TileConfig
 from clmatmul.containers import carried
+from clmatmul.device_arrays import is_device_array
 from clmatmul.errors import ArgumentError
 from clmatmul.precision import default_precision, read_precision
 from clmatmul.problem import EPILOGUE_OPERANDS, Epilogue
@@ -43,7 +43,7 @@ class Request:
         _one_of("transpose_b", self.transpose_b, (False, True, "C"))
         for name in ("alpha", "beta"):
             value = getattr(self, name)
-            if devices.is_device_array(value) or np.ndim(value):
+            if is_device_array(value) or np.ndim(value):
                 raise ArgumentError(f"{name} must be a single number, not an array")
         if self.precision is None:
             # now, so that a prepared product does not change with the block it is called in

@@ -6,7 +6,7 @@ That stand-in has no memory behind it: whatever is asked must give a view, and n
 
 import numpy as np
 
-from clmatmul import device as devices
+from clmatmul.device_arrays import view_of
 from clmatmul.errors import ArgumentError, ShapeError
 
 _ADDRESS = 2**46  # of the stand-ins' memory, which is never touched
@@ -35,7 +35,7 @@ def view(x, change):
         return change(x)
     seen = change(np.asarray(_Memory(x)))
     distance = seen.__array_interface__["data"][0] - _ADDRESS if seen.size else 0
-    return devices.view_of(x, seen.shape, seen.strides, x.offset + distance)
+    return view_of(x, seen.shape, seen.strides, x.offset + distance)
 
 
 def indexed(x, key):

@@ -14,8 +14,8 @@ ORDER = [
     "errors", "element_types", "precision", "array_view", "expression", "epilogue", "problem",
     "problem_json", "arrangement", "device_profile", "config", "templates",
     "variants", "space", "database", "choose", "plan", "reference", "cases", "sample",
-    "probe_records", "worker_threads", "huge_pages", "installed", "device", "selection",
-    "program_cache", "executable", "measure", "trial",
+    "probe_records", "worker_threads", "huge_pages", "installed", "device", "device_arrays",
+    "selection", "program_cache", "executable", "measure", "trial",
     "probes", "transfers", "staging", "containers", "operands",
     "packed", "call_log", "host_launches", "repeats", "kept_launches", "worker_messages",
     "supervisor", "lanes", "first_tuning", "walk", "row_blocks",
@@ -25,7 +25,7 @@ ORDER = [
     "bench_*", "bench", "experiment", "demo", "walkthrough*", "cli.*", "tune.__main__", "__main__",
 ]  # fmt: skip
 # What each of these may be imported by; everything else imports them from nowhere.
-OWNERS = {"pyopencl": {"installed", "device"}, "mako": {"templates"}}
+OWNERS = {"pyopencl": {"installed", "device", "device_arrays"}, "mako": {"templates"}}
 HEAVY = ("mako", "scipy", "rich", "pandas", "ml_dtypes", "tools", "filelock")
 
 

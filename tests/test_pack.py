@@ -7,7 +7,7 @@ import pytest
 from conftest import in_threads
 
 import clmatmul
-from clmatmul import count_transfers
+from clmatmul import count_transfers, emulated_calls, operands, repeats
 from clmatmul import device as devices
 
 # Small tiles of the variant that rewrites its operands into panels.
@@ -246,7 +246,8 @@ def test_a_callers_workspace_and_out(device, monkeypatch, rng, config):
 
     for name in ("allocate", "scratch", "upload"):
         monkeypatch.setattr(devices.Device, name, refused)
-    monkeypatch.setattr(devices, "empty_array", refused)
+    for module in (operands, repeats, emulated_calls):
+        monkeypatch.setattr(module, "empty_array", refused)
     for _ in range(2):
         assert plan(a, b, out, workspace=workspace) is out
     assert np.array_equal(out.get(), x @ y)
