@@ -13,7 +13,8 @@ from clmatmul.variants import load_variant
 DTYPES = ("float32", "float64", "complex64", "complex128", "int8", "uint8", "int16", "uint16",
           "int32", "uint32", "int64", "uint64", "bool", "float16", "bfloat16")  # fmt: skip
 # Beside those in the headers: so many parts of k that eight are added up at a time, or an uneven
-# number of them; tiles of full waves in one piece and the others cut.
+# number of them; tiles of full waves in one piece and the others cut; more work-items than a tile
+# has chunks in a line.
 MORE_CONFIGS = {
     "line_dot": [dict(micro_m=2, micro_n=2, lanes=4, teams=2, vector_width=2, unroll=1, splits=64)],
     "line_sweep": [
@@ -26,10 +27,18 @@ MORE_CONFIGS = {
     ],
     "nv_async": [dict(tile_m=16, tile_n=32, tile_k=8, micro_m=4, micro_n=4, stages=3, registers=0,
                       group_rows=4, splits=6, wave=0)],
-    "nv_mma": [dict(tile_m=64, tile_n=64, bytes_k=128, warp_m=32, warp_n=32, stages=2,
-                    group_rows=8, splits=5, wave=1)],
-    "nv_mma_f64": [dict(tile_m=64, tile_n=32, tile_k=16, warp_m=32, warp_n=16, stages=2, ahead=1,
-                        group_rows=8, splits=5, wave=1)],
+    "nv_mma": [
+        dict(tile_m=64, tile_n=64, bytes_k=128, warp_m=32, warp_n=32, stages=2, group_rows=8,
+             splits=4, wave=1),
+        dict(tile_m=128, tile_n=128, bytes_k=64, warp_m=32, warp_n=32, stages=2, group_rows=1,
+             splits=1, wave=0),
+    ],
+    "nv_mma_f64": [
+        dict(tile_m=64, tile_n=32, tile_k=16, warp_m=32, warp_n=16, stages=2, ahead=1,
+             group_rows=8, splits=5, wave=1),
+        dict(tile_m=64, tile_n=64, tile_k=16, warp_m=16, warp_n=16, stages=2, ahead=1,
+             group_rows=1, splits=1, wave=0),
+    ],
     "nv_wgmma": [dict(tile_m=64, tile_n=128, bytes_k=128, stages=4, group_rows=8, splits=5,
                       wave=1)],
 }  # fmt: skip

@@ -131,6 +131,11 @@ class Target:
             return make_case(self.kind, *size, "exact", rng, **ways[data])
         return make_case(self.kind, *size, data, rng)
 
+    def serves(self, size):
+        rng = np.random.default_rng(_SEED)
+        problem = make_case(self.kind, *size, "exact", rng, with_result=False).problem
+        return not load_variant(self.config.variant).reject(self.config, problem, self.profile)
+
     def texts(self):
         """text → entry point of each program that the cases run."""
         found = {}
@@ -188,15 +193,15 @@ def targets(name, profile):
         if variant.unmet(kind, profile) or (kind.needs_fp64 and not profile.fp64):
             continue
         every = aligned(kind, 1) in (plain, replace(plain, batch_rank=1))
-        for config in test_configs(name) if every else test_configs(name)[:1]:
+        listed = test_configs(name)
+        for config in [*listed, variant.default] if every else listed[:1]:
             if kind.batch_rank == 1 and every and config.values().get("splits", 1) == 1:
                 continue
             if {x for p, x in config.parameters if p.startswith("tile_")} == {1}:
                 continue  # of one element, no index can be wrong
-            size = check_sizes(config)[0]  # not less: a part of k has to have a block
-            case = make_case(kind, *size, "exact", np.random.default_rng(0), with_result=False)
-            if not variant.reject(config, case.problem, profile):
-                yield Target(kind, config, profile)
+            target = Target(kind, config, profile)
+            if any(target.serves(size) for size in check_sizes(config)[:-1]):
+                yield target
 
 
 # ---- in a child -----------------------------------------------------------------------------
