@@ -174,6 +174,15 @@ def test_a_report_of_survivors_fails(tmp_path, capsys):
     assert "| tiled | 1 | 1 |" in capsys.readouterr().out
 
 
+def test_what_survived_is_forgotten_when_cases_have_changed(tmp_path):
+    journal = tmp_path / "journal.jsonl"
+    fates = [fate("x", "survived", number=3, kind="float32"), fate("y", "wrong")]
+    journal.write_text("".join(json.dumps(x) + "\n" for x in fates))
+    assert mutate_run.main(["--report", "--journal", str(journal)]) == 1
+    assert mutate_run.main(["--report", "--again", "--journal", str(journal)]) == 0
+    assert [json.loads(x)["key"] for x in journal.read_text().splitlines()] == ["y"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_no_mutant_of_the_plainest_kernel_survives(tmp_path, capsys):
