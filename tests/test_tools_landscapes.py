@@ -39,11 +39,26 @@ def test_the_default_strategy_needs_far_fewer_trials_than_random_search():
     assert math.exp(statistics.mean(ratios)) < 0.8
 
 
-@pytest.mark.parametrize("name", tools.SPACES)
+PARTS = {**tools.SPACES, **tools.GPU_SPACES}
+
+
+@pytest.mark.parametrize("name", PARTS)
 def test_the_parts_of_the_space_are_there(name):
-    for text in tools.SPACES[name]:
+    for text in PARTS[name]:
         ((variant, wanted),) = parse_within(text).items()
         assert variant in variant_names()
         allowed = load_variant(variant).all_parameters()
         for parameter, values in wanted.items():
             assert set(values) <= set(allowed[parameter]), (variant, parameter)
+
+
+def test_a_gpus_landscapes_are_compiled_first_and_then_run(device, tmp_path, monkeypatch):
+    monkeypatch.setitem(tools.SHAPES, "h200", (((40, 24, 56), "float32", (2,)),))
+    part = ("tiled(tile_m=8|16, tile_n=8, tile_k=8)", "naive(work_group_size=1|16)")
+    monkeypatch.setitem(tools.GPU_SPACES, "batched", part)
+    tools.record_all("h200", tmp_path, jobs=2, compile_seconds=60)
+    (file,) = tmp_path.glob("*.json")
+    landscape = Landscape.from_json(file.read_text())
+    assert file.name == "h200-2x40x24x56-float32.json"
+    assert set(landscape.offered) == {"tiled", "naive"} and len(landscape) == 4
+    assert all(x.status == "ok" and x.cost > 0 for x in landscape.trials.values())

@@ -1,11 +1,15 @@
 """Records landscapes on a device, for tests and for comparing strategies without it.
 
     python -m tools.landscapes record pocl FOLDER --seconds 150   # goes on where it stopped
+    python -m tools.landscapes record h200 FOLDER --jobs 16       # all at once
     python -m tools.landscapes compare FILE…                      # trials to 95 % of the best
 
 A landscape is an exhaustive search of a part of the space, `SPACES` below: the whole has millions
 of configurations. It takes in every parameter that was seen to matter, with values on both sides
 of the best.
+
+On a GPU, where time is dear and programs take longer to compile than to run, they are compiled side
+by side first, and then one process runs them all, and checks each at the problem's own size.
 """
 
 import argparse
@@ -14,13 +18,20 @@ import statistics
 import sys
 from pathlib import Path
 
-from clmatmul.database import read_records
-from clmatmul.explanation import plain_problem
-from clmatmul.space import parse_within
-from clmatmul.tune import tune
-from clmatmul.tune.landscape import Landscape, simulate
-from clmatmul.tune.progress import PlainProgress
-from clmatmul.tune.strategies import DEFAULT, STRATEGIES
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from timed_part import compile_side_by_side, go_through, right_ones  # noqa: E402
+
+from clmatmul import probes  # noqa: E402
+from clmatmul.database import read_records  # noqa: E402
+from clmatmul.explanation import plain_problem  # noqa: E402
+from clmatmul.selection import resolve  # noqa: E402
+from clmatmul.space import SearchSpace, parse_within  # noqa: E402
+from clmatmul.tune import tune  # noqa: E402
+from clmatmul.tune.landscape import Landscape, Replayed, simulate  # noqa: E402
+from clmatmul.tune.progress import PlainProgress  # noqa: E402
+from clmatmul.tune.strategies import DEFAULT, STRATEGIES  # noqa: E402
+from clmatmul.variants import load_variant  # noqa: E402
 
 SPACES = {
     "pocl": (
@@ -31,9 +42,35 @@ SPACES = {
         "cpu_direct(micro_m=4|6|8, vectors=1|2, vector_width=8|16, unroll=2|4, tile_m=48|192, "
         "tile_n=64|256, block_k=256, splits=1|2)",
     ),
-    "h200": (
-        "register_blocked(tile_m=64|128, tile_n=64|128, tile_k=8|16, micro_m=4|8, micro_n=4|8, "
-        "vector_width=2|4, prefetch=0|1, unroll=8, slices=1, splits=1, group_rows=8)",
+}
+# Of a GPU, by what kind of product it is (`_class_of`).
+GPU_SPACES = {
+    "square": (
+        "register_blocked(tile_m=64|128, tile_n=64|128, tile_k=16, micro_m=4|8, micro_n=4|8, "
+        "vector_width=4, prefetch=1, unroll=8|16, slices=1, splits=1|4, group_rows=8)",
+        "nv_async(tile_m=64|128, tile_n=64|128|256, tile_k=16, micro_m=8|16, micro_n=4|8, "
+        "stages=2|3, registers=0, group_rows=8, splits=1|4, wave=0|3)",
+        "tiled(tile_m=16|32, tile_n=16|32)",
+    ),
+    "skinny": (
+        "register_blocked(tile_m=16|32|64, tile_n=16|32|64, tile_k=32, micro_m=4|8, micro_n=4|8, "
+        "vector_width=4, prefetch=1, unroll=8, slices=4, splits=1|4|8|16, group_rows=8)",
+        "line_dot(micro_m=1|4, micro_n=4|8, lanes=32|128, teams=1|4, vector_width=4, unroll=2, "
+        "splits=1|4)",
+        "line_sweep(few=8|16, vector_width=4, lanes=32|128, slices=1|4|8, tile_k=16, unroll=4, "
+        "splits=1|4|16)",
+    ),
+    "batched": (
+        "register_blocked(tile_m=32|64|128, tile_n=32|64|128, tile_k=16, micro_m=4|8, "
+        "micro_n=4|8, vector_width=4, prefetch=1, unroll=8|16, slices=1|4, splits=1, "
+        "group_rows=8)",
+        "nv_async(tile_m=32|64|128, tile_n=32|64|128, tile_k=16, micro_m=4|8, micro_n=4|8, "
+        "stages=2|3, registers=0, group_rows=8, splits=1, wave=0)",
+    ),
+    "16-bit": (
+        "nv_mma(tile_m=64|128|256, tile_n=64|128|256, bytes_k=64|128, warp_m=32|64, "
+        "warp_n=32|64, stages=3|4, group_rows=8, splits=1, wave=0)",
+        "nv_wgmma(stages=2|3|4|6, group_rows=8, splits=1|2|4, wave=0|1)",
     ),
 }
 SHAPES = {
@@ -45,8 +82,10 @@ SHAPES = {
         ((500, 500, 500), "float64", ()), ((2000, 32, 128), "float64", ()),
     ),
     "h200": (
-        ((1024, 1024, 1024), "float32", ()), ((2048, 2048, 2048), "float32", ()),
-        ((1000, 777, 3000), "float32", ()), ((8192, 128, 1024), "float32", ()),
+        ((2048, 2048, 2048), "float32", ()), ((1000, 777, 3000), "float32", ()),
+        ((4096, 16, 4096), "float32", ()), ((16, 4096, 4096), "float32", ()),
+        ((128, 128, 128), "float32", (64,)), ((2048, 2048, 2048), "bfloat16", ()),
+        ((1000, 1000, 1000), "float16", ()),
     ),
 }  # fmt: skip
 
@@ -59,7 +98,7 @@ def record(space, folder, seconds, device=None):
     left = seconds
     for (m, n, k), dtype, batch in SHAPES[space]:
         problem = plain_problem(m, n, k, dtype, batch=batch)
-        file = folder / f"{space}-{'x'.join(map(str, (*batch, m, n, k)))}-{dtype}.json"
+        file = folder / _file_name(space, problem)
         if file.exists():
             continue
         progress = _Clocked()
@@ -83,6 +122,51 @@ def record(space, folder, seconds, device=None):
         if left < 5:
             break
     return all_recorded(space, folder)
+
+
+def record_all(space, folder, jobs, compile_seconds, device=None):
+    """Record every shape's landscape on a device that keeps what it compiles."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    device = resolve(device)
+    probes.ensure_usual(device)
+    parts = []
+    for (m, n, k), dtype, batch in SHAPES[space]:
+        problem = plain_problem(m, n, k, dtype, batch=batch)
+        parts.append((problem, _configs(GPU_SPACES[_class_of(problem)], problem, device.profile)))
+    programs, compiled, failed = compile_side_by_side(device.profile, parts, jobs, compile_seconds)
+    print(f"{programs} programs, {compiled} compiled ahead, {failed} failed", flush=True)
+    for problem, configs in parts:
+        found = go_through(device, problem, configs)
+        least = dict(found.ranked)
+        right = set(right_ones(device, problem, list(least)))
+        trials = [
+            Replayed(x, *(("ok", least[x]) if x in right else ("wrong_result", None)))
+            if x in least else Replayed(x, "launch_failed", None)
+            for x in configs
+        ]  # fmt: skip
+        landscape = Landscape.from_records(device.profile.title, str(problem), trials)
+        (folder / _file_name(space, problem)).write_text(landscape.to_json())
+        print(f"{problem}: {len(configs)}, {len(found.failed)} failed, "
+              f"{len(least) - len(right)} wrong", flush=True)  # fmt: skip
+
+
+def _class_of(problem):
+    if problem.a.dtype in ("float16", "bfloat16"):
+        return "16-bit"
+    if problem.batch_count > 1:
+        return "batched"
+    return "skinny" if min(problem.m, problem.n) <= 32 else "square"
+
+
+def _configs(texts, problem, profile):
+    within = {k: v for text in texts for k, v in parse_within(text).items()}
+    return tuple(SearchSpace([load_variant(x) for x in within], problem, profile, within))
+
+
+def _file_name(space, problem):
+    size = "x".join(map(str, (*problem.batch, problem.m, problem.n, problem.k)))
+    return f"{space}-{size}-{problem.a.dtype}.json"
 
 
 def all_recorded(space, folder):
@@ -117,9 +201,11 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record")
-    recording.add_argument("space", choices=tuple(SPACES))
+    recording.add_argument("space", choices=tuple(SHAPES))
     recording.add_argument("folder")
-    recording.add_argument("--seconds", type=float, default=150)
+    recording.add_argument("--seconds", type=float, default=150,
+                           help="of the search; of compiling ahead on a GPU")  # fmt: skip
+    recording.add_argument("--jobs", type=int, default=8, help="processes that compile")
     recording.add_argument("--device")
     comparing = commands.add_parser("compare")
     comparing.add_argument("files", nargs="+")
@@ -127,6 +213,10 @@ def main(argv=None):
                            help="beside random, may be repeated; the default one")  # fmt: skip
     comparing.add_argument("--seeds", type=int, default=40)
     arguments = parser.parse_args(argv)
+    if arguments.command == "record" and arguments.space not in SPACES:
+        record_all(arguments.space, arguments.folder, arguments.jobs, arguments.seconds,
+                   arguments.device)  # fmt: skip
+        return 0
     if arguments.command == "record":
         done = record(arguments.space, arguments.folder, arguments.seconds, arguments.device)
         print("all recorded" if done else "more to do")

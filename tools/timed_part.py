@@ -4,20 +4,29 @@ All in one process, with no check but that of the fastest few: for kernels whose
 tests show. What is slow is left after one run. A crash of a kernel ends the process.
 """
 
+import itertools
 import math
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from clmatmul import device as devices
+from clmatmul import probes
 from clmatmul.errors import ClmatmulError
 from clmatmul.executable import build
-from clmatmul.measure import timed_run
+from clmatmul.measure import interleave, timed_run
 from clmatmul.plan import make_plan
+from clmatmul.selection import resolve
+from clmatmul.space import program_of
 from clmatmul.trial import Workload
 
 _BEHIND = 1.3  # times slower than the best: one run says enough
 _RUNS = 6
 _LEAST_NS = 3e6  # short products are run more often
 _MOST_RUNS = 60
+_AT_ONCE = 4  # programs that a process compiles before it reports
+_opened = []  # the device, in a process that compiles
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,50 @@ def compile_all(device, problem, configs):
     return failed
 
 
+def compile_side_by_side(selector, parts, jobs, seconds):
+    """Have a runtime that keeps what it compiles compile the programs of (problem, configs) pairs.
+
+    By `jobs` processes, for some seconds: what is left then is compiled when it is run. Nothing is
+    run. Returns (programs, compiled, failed).
+    """
+    programs = {}
+    for problem, configs in parts:
+        for config in configs:
+            programs.setdefault((problem.kind, program_of(config)), (problem, config))
+    wanted = list(programs.values())
+    begin, compiled, failed = time.monotonic(), 0, 0
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, spawn, _open, (selector,)) as pool:
+        running = [
+            pool.submit(_compile, wanted[at : at + _AT_ONCE])
+            for at in range(0, len(wanted), _AT_ONCE)
+        ]
+        for future in running:
+            if time.monotonic() - begin > seconds:
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
+            tried, refused = future.result()
+            compiled, failed = compiled + tried, failed + refused
+    return len(wanted), compiled, failed
+
+
+def _open(selector):
+    device = resolve(selector)
+    probes.ensure_usual(device)
+    _opened.append(device)
+
+
+def _compile(pairs):
+    """How many (problem, config) pairs were built, and how many of them the compiler refused."""
+    (device,), failed = _opened, 0
+    for problem, config in pairs:
+        try:
+            build(device, make_plan(problem, device.profile, config))
+        except ClmatmulError:
+            failed += 1
+    return len(pairs), failed
+
+
 def go_through(device, problem, configs, seed=0):
     """The TimedPart of these configurations, in this order: a good one first saves time."""
     workload = Workload(device, problem, seed, sampled=False)
@@ -52,6 +105,19 @@ def go_through(device, problem, configs, seed=0):
         best_ns = min(best_ns, least)
         found.append((config, least))
     return TimedPart(tuple(sorted(found, key=lambda x: x[1])), tuple(failed))
+
+
+def in_turn(device, problem, configs, rounds, seconds):
+    """Times in ns of each configuration, run in turn; as a worker of the tuner does."""
+    workload = Workload(device, problem, sampled=False)
+    runs = [_runner(device, workload, config) for config in configs]
+    for run in runs:
+        devices.wait([run(0)[1]])
+    turns = itertools.count(1)
+    contestants = [
+        lambda run=run: timed_run(run, next(turns), events=workload.has_events)[0] for run in runs
+    ]
+    return interleave(contestants, rounds, min_rounds=_RUNS, max_seconds=seconds)
 
 
 def right_ones(device, problem, configs, seed=0):

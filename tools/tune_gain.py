@@ -2,12 +2,17 @@
 
     python tools/tune_gain.py pocl SHAPES.csv FOLDER --compile      # while other work may run
     python tools/tune_gain.py pocl SHAPES.csv FOLDER --seconds 95   # again until nothing is left
+    python tools/tune_gain.py h200 SHAPES.csv FOLDER --compile --jobs 16 --seconds 60
+    python tools/tune_gain.py h200 SHAPES.csv FOLDER --together 160s
 
 SHAPES.csv has lines of name,batch,m,n,k,transpose_a,transpose_b; forty of them are taken, evenly in
 order of operations, under 5 GFLOP, in float32. For each, a part of the space is gone through
 (`PARTS`: the whole has millions of configurations), and the tuner runs for half a minute with no
 record of the user's and nothing compiled. Then the default choice, the tuned one and the fastest
 three of that part run in turn: the best of these five is what the others are compared with.
+
+On a GPU, where time is dear, all in one process but the tuner, which goes through all shapes in one
+session that begins with what was compiled for the parts.
 """
 
 import argparse
@@ -23,7 +28,13 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from steps import Journal, go_on  # noqa: E402
-from timed_part import compile_all, go_through, right_ones  # noqa: E402
+from timed_part import (  # noqa: E402
+    compile_all,
+    compile_side_by_side,
+    go_through,
+    in_turn,
+    right_ones,
+)
 
 from clmatmul import probes  # noqa: E402
 from clmatmul.choose import choose  # noqa: E402
@@ -51,16 +62,29 @@ PARTS = {
         "splits=1|16)",
     ),
     "h200": (
-        "register_blocked(tile_m=64|128, tile_n=64|128, tile_k=8|16, micro_m=4|8, micro_n=4|8, "
-        "vector_width=4, prefetch=1, unroll=8, slices=1|2, splits=1|4, group_rows=8)",
-        "line_dot(micro_m=1|4, micro_n=1|4, lanes=32|128, teams=1|4, vector_width=4, unroll=2, "
-        "splits=1|8)",
-        "line_sweep(few=1|8|16, vector_width=4, lanes=32|128, slices=1|8, tile_k=16, unroll=4, "
-        "splits=1|8)",
-        "nv_async(tile_m=64|128, tile_n=64|128, tile_k=16, micro_m=8, micro_n=8, stages=3, "
-        "registers=0, group_rows=8, splits=1|4|16, wave=0)",
+        "register_blocked(tile_m=32|64, tile_n=32|64, tile_k=32, micro_m=8, micro_n=4|8, "
+        "vector_width=4, prefetch=1, unroll=8, slices=4, splits=1|4|8, group_rows=8)",
+        "register_blocked(tile_m=64|128, tile_n=64|128, tile_k=16, micro_m=8, micro_n=4|8, "
+        "vector_width=4, prefetch=1, unroll=16, slices=1, splits=1|4|16, group_rows=8)",
+        "nv_async(tile_m=32|64|128, tile_n=32|64|128, tile_k=16, micro_m=8, micro_n=4|8, "
+        "stages=2|3, registers=0, group_rows=8, splits=1|4|16, wave=0)",
     ),
 }
+# On a GPU, instead of it where the result or the work is small.
+SMALL = {
+    "h200": (
+        "register_blocked(tile_m=8|16, tile_n=16|32, tile_k=64, micro_m=2|4, micro_n=2|4, "
+        "vector_width=2, prefetch=1, unroll=8, slices=8, splits=1|4, group_rows=8)",
+        "register_blocked(tile_m=16|32|64, tile_n=16|32|64, tile_k=32, micro_m=4|8, "
+        "micro_n=4|8, vector_width=4, prefetch=1, unroll=8, slices=4, splits=1|4|8, "
+        "group_rows=8)",
+        "line_dot(micro_m=1|4, micro_n=1|4, lanes=32|128, teams=2, vector_width=4, unroll=2, "
+        "splits=1|4)",
+        "line_sweep(few=1|8|16, vector_width=4, lanes=32|128, slices=1|8, tile_k=16, unroll=4, "
+        "splits=1|8)",
+    ),
+}
+_SMALL_SIDE, _SMALL_FLOPS = 32, 5e7
 # Of few columns, too.
 NARROW = {
     "pocl": (
@@ -105,12 +129,24 @@ def retimed(problem, configs, seconds, device=None):
 
 
 def candidates(space, problem, profile):
-    """The configurations of a part of the space, and before them the default choice."""
+    """The configurations of a part of the space, and before them the default choice.
+
+    On a GPU also what else would be chosen without a record: the tuner begins with these.
+    """
     found = [default_of(problem, profile)]
-    for text in PARTS[space] + (NARROW.get(space, ()) if problem.n < _FEW_COLUMNS else ()):
+    if not profile.is_cpu:
+        found += [x.config for x in choose(problem, profile, TuningDatabase((), ()))[:-1]]
+    for text in _part_of(space, problem):
         within = parse_within(text)
         found += SearchSpace(tuple(map(load_variant, within)), problem, profile, within)
     return tuple(dict.fromkeys(found))
+
+
+def _part_of(space, problem):
+    is_small = min(problem.m, problem.n) <= _SMALL_SIDE or problem.flops < _SMALL_FLOPS
+    if space in SMALL and is_small:
+        return SMALL[space]
+    return PARTS[space] + (NARROW.get(space, ()) if problem.n < _FEW_COLUMNS else ())
 
 
 def default_of(problem, profile):
@@ -142,15 +178,28 @@ def tuned(problem, folder, device, seed=0, budget="60s"):
     return {"config": str(found.winner.config), "trials": found.tried}
 
 
-def compared(journal, name, problem, selector, profile):
+def tuned_together(journal, problems, folder, selector, budget):
+    """The step 'tuned' of each key → problem, in one session of the tuner."""
+    reports = tune(list(problems.values()), selector, budget, db=folder).problems
+    for key, found in zip(problems, reports, strict=True):
+        journal.add(key, {"config": str(found.winner.config), "trials": found.tried,
+                          "verdict": found.verdict})  # fmt: skip
+    return {"shapes": len(reports)}
+
+
+def compared(journal, name, problem, selector, device):
     """How fast the default and the tuned choice are, against the best of all that were tried."""
     wanted = {
-        "default": default_of(problem, profile),
+        "default": default_of(problem, device.profile),
         "tuned": TileConfig.parse(journal.found[f"{name}, tuned"]["config"]),
     }
     few = map(TileConfig.parse, journal.found[f"{name}, part"]["configs"])
     configs = list(dict.fromkeys((*wanted.values(), *few)))
-    times = dict(zip(configs, retimed(problem, configs, _SECONDS, selector), strict=True))
+    if device.profile.is_cpu:
+        costs = retimed(problem, configs, _SECONDS, selector)
+    else:
+        costs = in_turn(device, problem, configs, _ROUNDS, _SECONDS)
+    times = dict(zip(configs, costs, strict=True))
     best = min(times, key=lambda x: statistics.median(times[x]))
     found = {}
     for kind, config in wanted.items():
@@ -161,8 +210,11 @@ def compared(journal, name, problem, selector, profile):
     return {**found, "tuned_slower_than_default": against.verdict == "slower", "best": str(best)}
 
 
-def steps_of(space, chosen, folder, journal, selector, budget):
-    """The steps of each shape: through the part; tune; compare. All of the first kind first."""
+def steps_of(space, chosen, folder, journal, selector, budget, together=None):
+    """The steps of each shape: through the part; tune; compare. All of the first kind first.
+
+    together: the tuner's budget for all shapes that it has not tuned yet, in one session.
+    """
     device = resolve(selector)
     probes.ensure_usual(device)
     if device.profile.family == "pocl":
@@ -170,11 +222,14 @@ def steps_of(space, chosen, folder, journal, selector, budget):
     keys = {key_of(number, name, problem): problem for number, (name, problem) in chosen}
     for key, problem in keys.items():
         yield f"{key}, part", lambda p=problem: through_part(space, p, device)
+    open_ = {f"{x}, tuned": p for x, p in keys.items() if f"{x}, tuned" not in journal.found}
+    if together and open_:
+        yield "together", lambda: tuned_together(journal, open_, folder / "db", selector, together)
     for key, problem in keys.items():
         database = folder / "db" / f"{key.split()[0]}-tuned"
         yield f"{key}, tuned", lambda p=problem, d=database: tuned(p, d, selector, budget=budget)
         yield f"{key}, compared", lambda k=key, p=problem: compared(
-            journal, k, p, selector, device.profile)  # fmt: skip
+            journal, k, p, selector, device)  # fmt: skip
 
 
 def key_of(number, name, problem):
@@ -182,11 +237,20 @@ def key_of(number, name, problem):
     return f"{number} {name} {problem}"
 
 
-def compile_ahead(space, chosen, selector):
-    """Have the runtime compile all programs of the parts, with no time taken."""
+def compile_ahead(space, chosen, selector, jobs, seconds):
+    """Have the runtime compile all programs of the parts, with no time taken.
+
+    Runtimes for CPUs compile anew for the first launch of a size, so there each one is run.
+    """
     device = resolve(selector)
     if device.profile.family == "pocl":
         os.environ["CLMATMUL_CACHE"] = "0"
+    if not device.profile.is_cpu:
+        probes.ensure_usual(device)
+        parts = [(x, candidates(space, x, device.profile)) for _, (_, x) in chosen]
+        programs, compiled, failed = compile_side_by_side(device.profile, parts, jobs, seconds)
+        print(f"{programs} programs, {compiled} compiled, {failed} failed", flush=True)
+        return
     for number, (name, problem) in chosen:
         configs = candidates(space, problem, device.profile)
         failed = compile_all(device, problem, configs)
@@ -218,6 +282,8 @@ def main(argv=None):
     parser.add_argument("--seconds", type=float, default=95, help="0 for the summary alone")
     parser.add_argument("--budget", default="30s", help="of the tuner, for each shape")
     parser.add_argument("--compile", action="store_true", help="compile the parts, time nothing")
+    parser.add_argument("--jobs", type=int, default=8, help="processes that compile, on a GPU")
+    parser.add_argument("--together", metavar="BUDGET", help="of the tuner, for all shapes")
     parser.add_argument("--shapes", default=f"0:{_COUNT}", help="which of the forty, as FROM:TO")
     parser.add_argument("--device")
     arguments = parser.parse_args(argv)
@@ -225,12 +291,13 @@ def main(argv=None):
     first, last = map(int, arguments.shapes.split(":"))
     chosen = list(enumerate(shapes(arguments.file)))[first:last]
     if arguments.compile:
-        compile_ahead(arguments.space, chosen, arguments.device)
+        compile_ahead(arguments.space, chosen, arguments.device, arguments.jobs,
+                      arguments.seconds)  # fmt: skip
         return 0
 
     def steps():
         return steps_of(arguments.space, chosen, arguments.folder, journal, arguments.device,
-                        arguments.budget)  # fmt: skip
+                        arguments.budget, arguments.together)  # fmt: skip
 
     return go_on(journal, steps, arguments.seconds, summary)
 
