@@ -284,6 +284,7 @@ def main(argv=None):
     parser.add_argument("--compile", action="store_true", help="compile the parts, time nothing")
     parser.add_argument("--jobs", type=int, default=8, help="processes that compile, on a GPU")
     parser.add_argument("--together", metavar="BUDGET", help="of the tuner, for all shapes")
+    parser.add_argument("--parts", action="store_true", help="go through the parts, do not tune")
     parser.add_argument("--shapes", default=f"0:{_COUNT}", help="which of the forty, as FROM:TO")
     parser.add_argument("--device")
     arguments = parser.parse_args(argv)
@@ -296,8 +297,9 @@ def main(argv=None):
         return 0
 
     def steps():
-        return steps_of(arguments.space, chosen, arguments.folder, journal, arguments.device,
-                        arguments.budget, arguments.together)  # fmt: skip
+        found = steps_of(arguments.space, chosen, arguments.folder, journal, arguments.device,
+                         arguments.budget, arguments.together)  # fmt: skip
+        return [x for x in found if x[0].endswith(", part") or not arguments.parts]
 
     return go_on(journal, steps, arguments.seconds, summary)
 
