@@ -209,6 +209,27 @@ def test_too_close_to_call_is_said(tmp_path, monkeypatch):
     assert found.winner.config == untuned(device)[0].config
 
 
+def test_finalists_are_ranked_by_rounds_and_doubt_about_one_does_not_end_the_final(
+    tmp_path, monkeypatch
+):
+    other = TileConfig.of("tiled", tile_m=8, tile_n=8, tile_k=16)
+
+    def times(configs, rounds):
+        # The first has the better median, and is slower in seven of ten rounds. The second is a
+        # little faster in all; the others are much faster in half of them, slower in the rest.
+        default = [200 if i % 10 < 6 else 100 for i in range(rounds)]
+        first = [205 if i % 20 < 9 else 110 for i in range(rounds)]
+        second = [x / 1.05 for x in default]
+        doubtful = [x / (0.7 if i % 2 else 1.5) for i, x in enumerate(default)]
+        found = {configs[0]: default, FAST: first, other: second}
+        return [found.get(x, doubtful) for x in configs]
+
+    Device(monkeypatch, by_config({FAST: 8 * MS, other: 9 * MS}), times)
+    (found,) = search(tmp_path).problems
+    assert found.winner.config == other
+    assert found.verdict.startswith("1.05× (1.05 to 1.05")
+
+
 def test_the_default_is_the_first_untuned_choice_that_works(tmp_path, monkeypatch):
     device = Device(monkeypatch, by_config({}))
     first, second = (x.config for x in untuned(device)[:2])
