@@ -172,6 +172,7 @@ class Workload:
             {name: (device.upload(x.cells), x.offset) for name, x in self.case.memory.items()}
             for _ in range(count)
         ]
+        self.rotated = count  # sets of buffers: run(i) uses the i-th of them
         compute = COMPUTE_TYPES[problem.compute]
         self._scalars = {x: kernel_scalar(v, compute) for x, v in self.case.scalars.items()}
 
