@@ -82,12 +82,14 @@ def test_every_landscape_has_its_problem():
 
 
 def test_what_was_compared_is_summed_up():
-    row = {"default": 0.5, "tuned": 1.0, "tuned_slower_than_default": False}
-    found = {"0 a, compared": row, "1 b, compared": {**row, "default": 0.98}, "1 b, part": {}}
-    assert (
-        "2 shapes, geometric means: default ÷ best 0.700, tuned ÷ best 1.000; 0 slower"
-        in (tune_gain.summary(found)[-1])
-    )
+    row = {"heuristic": 0.5, "default": 0.5, "tuned": 1.0, "tuned_slower_than_default": False}
+    other = {**row, "default": 0.98, "tuned_slower_than_default": True}
+    found = {"0 a, compared": row, "1 b, compared": other, "1 b, part": {}}
+    lines = tune_gain.summary(found)
+    assert "compared: default ÷ best 0.700 (geometric mean of 2)" in lines
+    assert "compared: tuned ÷ best 1.000 (geometric mean of 2)" in lines
+    assert lines[-1] == "slower than untuned: 1 b, compared"
+    assert tune_gain.summary({}) == ["nothing is compared yet"]
     runs = {"a, run 0, compared": {"ratio": 0.94}, "a, run 1, compared": {"ratio": 0.96}}
     assert "1 of 2 runs have 0.95" in tune_experiment.summary(runs)[-1]
 
@@ -151,7 +153,7 @@ def test_each_tool_measures(device, tmp_path, monkeypatch, capsys):
     assert tune_gain.main([*arguments, "--compile"]) == 0
     assert "0 failed" in capsys.readouterr().out
     assert tune_gain.main([*arguments, "--budget", "3trials", "--seconds", "300"]) == 0
-    assert "1 shapes, geometric means" in capsys.readouterr().out
+    assert "compared: tuned ÷ best" in capsys.readouterr().out
     file = str(ROOT / "tests" / "landscapes" / "pocl-2000x32x128-float64.json")
     monkeypatch.setattr(tune_experiment, "RUNS", 1)
     arguments = ["pocl", str(tmp_path / "runs"), file, "--budget", "3trials", "--seconds", "300"]

@@ -98,8 +98,8 @@ _FEW_COLUMNS = 16
 _MOST_FLOPS = 5e9
 _COUNT = 40
 _FEW = 3  # of a part, run in turn with the default and the tuned choice
-_ROUNDS = 101
-_SECONDS = 6
+_ROUNDS = 1001
+_SECONDS = 4
 
 
 def shapes(path, count=_COUNT):
@@ -129,13 +129,10 @@ def retimed(problem, configs, seconds, device=None):
 
 
 def candidates(space, problem, profile):
-    """The configurations of a part of the space, and before them the default choice.
-
-    On a GPU also what else would be chosen without a record: the tuner begins with these.
-    """
+    """The configurations of a part of the space, and before them the default choice and what else
+    would be chosen without a record: the tuner begins with these."""
     found = [default_of(problem, profile)]
-    if not profile.is_cpu:
-        found += [x.config for x in choose(problem, profile, TuningDatabase((), ()))[:-1]]
+    found += [x.config for x in choose(problem, profile, TuningDatabase((), ()))[:-1]]
     for text in _part_of(space, problem):
         within = parse_within(text)
         found += SearchSpace(tuple(map(load_variant, within)), problem, profile, within)
@@ -187,13 +184,26 @@ def tuned_together(journal, problems, folder, selector, budget):
     return {"shapes": len(reports)}
 
 
+def untuned(journal, name, problem, selector, device):
+    """How fast the choice without any record is, against the fastest of the part."""
+    few = [TileConfig.parse(x) for x in journal.found[f"{name}, part"]["configs"]]
+    wanted = {"heuristic": choose(problem, device.profile, TuningDatabase())[0].config}
+    return against_best(problem, wanted, few, selector, device)
+
+
 def compared(journal, name, problem, selector, device):
     """How fast the default and the tuned choice are, against the best of all that were tried."""
+    few = [TileConfig.parse(x) for x in journal.found[f"{name}, part"]["configs"]]
     wanted = {
+        "heuristic": choose(problem, device.profile, TuningDatabase())[0].config,
         "default": default_of(problem, device.profile),
         "tuned": TileConfig.parse(journal.found[f"{name}, tuned"]["config"]),
     }
-    few = map(TileConfig.parse, journal.found[f"{name}, part"]["configs"])
+    return against_best(problem, wanted, few, selector, device)
+
+
+def against_best(problem, wanted, few, selector, device):
+    """name → its speed ÷ that of the best of them and of a few more, all run in turn."""
     configs = list(dict.fromkeys((*wanted.values(), *few)))
     if device.profile.is_cpu:
         costs = retimed(problem, configs, _SECONDS, selector)
@@ -201,13 +211,17 @@ def compared(journal, name, problem, selector, device):
         costs = in_turn(device, problem, configs, _ROUNDS, _SECONDS)
     times = dict(zip(configs, costs, strict=True))
     best = min(times, key=lambda x: statistics.median(times[x]))
-    found = {}
-    for kind, config in wanted.items():
+    found = {"best": str(best), "rounds": len(times[best])}
+    for name, config in wanted.items():
         against = compare(times[config], times[best])
-        found[kind] = round(min(against.ratio, 1.0), 3)
-        found[f"{kind}_spread"] = round(against.spread, 3)
-    against = compare(times[wanted["tuned"]], times[wanted["default"]])
-    return {**found, "tuned_slower_than_default": against.verdict == "slower", "best": str(best)}
+        found[name] = round(against.ratio, 3)
+        found[f"{name}_interval"] = round(against.low, 3), round(against.high, 3)
+        found[f"{name}_config"] = str(config)
+    if "tuned" in wanted:
+        against = compare(times[wanted["tuned"]], times[wanted["default"]])
+        found["tuned_slower_than_default"] = against.verdict == "slower"
+        found["tuned_against_default"] = str(against)
+    return found
 
 
 def steps_of(space, chosen, folder, journal, selector, budget, together=None):
@@ -222,6 +236,9 @@ def steps_of(space, chosen, folder, journal, selector, budget, together=None):
     keys = {key_of(number, name, problem): problem for number, (name, problem) in chosen}
     for key, problem in keys.items():
         yield f"{key}, part", lambda p=problem: through_part(space, p, device)
+        if device.profile.is_cpu:
+            yield f"{key}, untuned", lambda k=key, p=problem: untuned(
+                journal, k, p, selector, device)  # fmt: skip
     open_ = {f"{x}, tuned": p for x, p in keys.items() if f"{x}, tuned" not in journal.found}
     if together and open_:
         yield "together", lambda: tuned_together(journal, open_, folder / "db", selector, together)
@@ -258,19 +275,19 @@ def compile_ahead(space, chosen, selector, jobs, seconds):
 
 
 def summary(found):
-    """Lines on all that was compared."""
-    rows = {key: x for key, x in found.items() if key.endswith(", compared")}
-    if not rows:
-        return ["nothing is compared yet"]
-    means = {
-        kind: math.exp(statistics.mean(math.log(x[kind]) for x in rows.values()))
-        for kind in ("default", "tuned")
-    }
-    lines = [f"{x['default']:6.3f} {x['tuned']:6.3f}  {key}" for key, x in rows.items()]
-    slower = sum(x["tuned_slower_than_default"] for x in rows.values())
-    lines.append(f"{len(rows)} shapes, geometric means: default ÷ best {means['default']:.3f}, "
-                 f"tuned ÷ best {means['tuned']:.3f}; {slower} slower than untuned")  # fmt: skip
-    return lines
+    """Lines on all that was compared: each shape, then the geometric means."""
+    lines = []
+    for step, kinds in (("untuned", ("heuristic",)), ("compared", ("heuristic", "default",
+                                                                   "tuned"))):  # fmt: skip
+        rows = {key: x for key, x in found.items() if key.endswith(f", {step}")}
+        for key, x in rows.items():
+            lines.append(" ".join(f"{x[kind]:6.3f}" for kind in kinds) + f"  {key}")
+        for kind in kinds if rows else ():
+            mean = math.exp(statistics.mean(math.log(x[kind]) for x in rows.values()))
+            lines.append(f"{step}: {kind} ÷ best {mean:.3f} (geometric mean of {len(rows)})")
+        slower = [key for key, x in rows.items() if x.get("tuned_slower_than_default")]
+        lines += [f"slower than untuned: {key}" for key in slower]
+    return lines or ["nothing is compared yet"]
 
 
 def main(argv=None):
@@ -299,7 +316,7 @@ def main(argv=None):
     def steps():
         found = steps_of(arguments.space, chosen, arguments.folder, journal, arguments.device,
                          arguments.budget, arguments.together)  # fmt: skip
-        return [x for x in found if x[0].endswith(", part") or not arguments.parts]
+        return [x for x in found if x[0].endswith((", part", ", untuned")) or not arguments.parts]
 
     return go_on(journal, steps, arguments.seconds, summary)
 
