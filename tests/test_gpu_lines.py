@@ -1,8 +1,11 @@
-"""line_dot and line_sweep: what is chosen for vectors and few rows, and what tests of all lack."""
+"""line_dot, line_sweep and line_fill: what is chosen for vectors, few rows and few terms, and what
+tests of all lack.
+"""
 
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from kinds import plain_kind, test_configs
 
@@ -16,7 +19,7 @@ from clmatmul.trial import check_case
 
 FOLDER = Path(__file__).parent / "profiles"
 GPUS = ("nvidia-h200", "amd-mi210", "intel-iris-xe")
-LINES = ("line_dot", "line_sweep")
+LINES = ("line_dot", "line_sweep", "line_fill")
 
 
 def first_choice(gpu, m, n, k, layout, dtype="float32", batch=()):
@@ -37,6 +40,9 @@ def first_choice(gpu, m, n, k, layout, dtype="float32", batch=()):
         (4096, 16, 4096, "NN", "register_blocked"),
         (2048, 2048, 2048, "NN", "register_blocked"),
         (64, 64, 64, "NN", "register_blocked"),
+        (3000, 3000, 1, "NN", "line_fill"),
+        (3000, 3000, 4, "TN", "line_fill"),
+        (3000, 3000, 32, "NN", "register_blocked"),
     ],
 )
 def test_choice(gpu, m, n, k, layout, variant):
@@ -121,3 +127,37 @@ def test_aligned_dtypes(device, about, rng, variant, dtype):
         device, config, make_case(replace(kind, **aligned), 3, 21, 67, "exact", rng)
     )
     assert verdict.fault is None, verdict.fault
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+@pytest.mark.parametrize("dtype, width", [("float32", 4), ("bfloat16", 8), ("float64", 2)])
+def test_sixteen_bytes_are_written_at_once(gpu, dtype, width):
+    profile = DeviceProfile.from_json((FOLDER / f"{gpu}.json").read_text())
+    if dtype == "float64" and not profile.fp64:
+        pytest.skip("the device has no float64")
+    kind = plain_kind(dtype, "NN")
+    sides = {x: replace(getattr(kind, x), alignment=16) for x in ("a", "b", "out")}
+    out = replace(sides["out"], dtype=dtype)
+    case = make_case(replace(kind, **{**sides, "out": out}), 800, 1600, 2, "exact",
+                     np.random.default_rng(0), with_result=False)  # fmt: skip
+    config = choose(case.problem, profile)[0].config
+    assert config.variant == "line_fill" and config.values()["vector_width"] == width
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize("out", ["N", "T"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "float64"])
+def test_lines_written_at_once(device, about, rng, dtype, out):
+    """Whole vectors and what is left of a line, by rows and by columns, rounded where it is."""
+    about("aligned", "line_fill")
+    if dtype == "float64" and not device.profile.fp64:
+        pytest.skip("the device has no float64")
+    for reproducible in (False, True) if dtype == "float16" else (False,):
+        kind = plain_kind(dtype, "TN" if out == "T" else "NN", out, reproducible=reproducible)
+        aligned = {x: replace(getattr(kind, x), alignment=16) for x in ("a", "b", "out")}
+        aligned["out"] = replace(aligned["out"], dtype=dtype)
+        for config in test_configs("line_fill")[:3]:
+            for data in ("ids_a", "ids_b", "exact", "special" if "float" in dtype else "exact"):
+                case = make_case(replace(kind, **aligned), 19, 37, 3, data, rng)
+                verdict = check_case(device, config, case)
+                assert verdict.fault is None, f"{config} {data}: {verdict.fault}"

@@ -27,15 +27,15 @@ from clmatmul.explanation import plain_problem  # noqa: E402
 from clmatmul.plan import make_plan, render  # noqa: E402
 from clmatmul.variants import all_variants  # noqa: E402
 
-PORTABLE = ("naive", "tiled", "register_blocked", "line_dot", "line_sweep")
+PORTABLE = ("naive", "tiled", "register_blocked", "line_dot", "line_sweep", "line_fill")
 # (m, n, k, layout, batch): what a user multiplies, from large squares to vectors.
 _SHAPES = (
     (4096, 4096, 4096, "NN", ()), (4096, 4096, 4096, "TT", ()), (512, 512, 512, "NN", ()),
     (64, 64, 64, "NN", (1024,)), (4096, 16, 4096, "NN", ()), (16, 4096, 4096, "NN", ()),
     (128, 128, 65536, "NN", ()), (1, 8192, 8192, "NN", ()), (1, 8192, 8192, "NT", ()),
-    (8, 8192, 8192, "NT", ()), (4096, 4, 4096, "TN", ()),
+    (8, 8192, 8192, "NT", ()), (4096, 4, 4096, "TN", ()), (3000, 3000, 1, "NN", ()),
 )  # fmt: skip
-_FEWER_SHAPES = (_SHAPES[0], _SHAPES[1], _SHAPES[4], _SHAPES[7], _SHAPES[8])
+_FEWER_SHAPES = (_SHAPES[0], _SHAPES[1], _SHAPES[4], _SHAPES[7], _SHAPES[8], _SHAPES[11])
 DTYPES = ("float32", "float64", "complex64", "bfloat16", "int8")
 _BEGIN, _END = "<!-- table: tools/offline_compile.py -->", "<!-- end of table -->"
 
