@@ -110,6 +110,8 @@ def tile_of(config):
         m = n = line
     if not named["k"]:  # all work-items of a line side by side along k, or so many terms at once
         k = line * values["unroll"] if "unroll" in values else values.get("terms", k)
+    if "bytes_k" in values:
+        k //= 2  # most elements that are counted by their bytes have two
     k *= values.get("stages", 1) * values.get("slices", 1)
     splits = values.get("splits", 1)
     k = _LONG_CUT if splits > 8 else max(min(k, _LONGEST_TILE), _LEAST_CUT if splits > 1 else 1)
