@@ -152,6 +152,8 @@ def propose(problem, profile):
         values = dict(zip(names, numbers), tile_k=16, group_rows=8)
         if values["stages"] == 2 and problem.kind.b.order == "column":
             values["stages"] = 3  # copies of single elements take longer
+        elif problem.k <= 64:
+            values["stages"] = 2  # of few phases the first begins sooner
         items = values["tile_m"] * values["tile_n"] // (values["micro_m"] * values["micro_n"])
         division, rank = best_splits(problem, profile, values, items, shared, speed, 4)
         note = "%d×%d elements in registers, %d stages of asynchronous copies" % (

@@ -32,8 +32,9 @@ PARAMETERS = {
     # Rows and columns of the result that a warp (32 work-items) holds in registers.
     "warp_m": (16, 32, 64),
     "warp_n": (16, 32, 64),
-    # Buffers of local memory, all but one of which are being filled while one is read.
-    "stages": (2, 3, 4, 5, 6),
+    # Buffers of local memory, all but one of which are being filled while one is read. 1: all
+    # terms are there at once, and the room is for more groups.
+    "stages": (1, 2, 3, 4, 5, 6),
 }
 RUNTIME_PARAMETERS = {
     # Rows of tiles that are walked together, so that groups share tiles in the cache.
@@ -52,6 +53,8 @@ TEST_CONFIGS = (
          splits=2, wave=0),
     dict(tile_m=128, tile_n=64, bytes_k=128, warp_m=64, warp_n=16, stages=2, group_rows=1,
          splits=3, wave=0),
+    dict(tile_m=32, tile_n=64, bytes_k=128, warp_m=16, warp_n=32, stages=1, group_rows=8,
+         splits=1, wave=0),
 )
 CONSTRAINTS = (
     "warp_m <= tile_m",
@@ -64,13 +67,22 @@ CONSTRAINTS = (
     "registers <= 255",
     "splits == 1 or splits * tile_k <= problem.k",
     "wave == 0 or splits > 1",
+    "stages > 1 or splits == 1",
+    "stages > 1 or problem.k <= tile_k",
 )
 TEST_DTYPE, TEST_ALIGNMENT = "float16", 64
 ALIGNMENT_CLASSES = (1, 4, 8, 16)
 INSTRUMENT = ("none",)
+POST_BUILD = "limit_registers"
 # deep stages of large tiles need more local memory than the driver reports
 PROBES = {"static_local_bytes": 231424}
 WORKSPACE_TYPES = {"partial": "acc_t", "counters": "uint"}
+
+
+def post_build(binary, profile):
+    return limit_registers(binary)
+
+
 SIZES = dict(float16=2, bfloat16=2, float32=4, int8=1, uint8=1)
 
 
@@ -87,6 +99,7 @@ def derive(config, kind, profile):
                     along if b_along_k else "(%s & 7)", a_stage["bytes"])
     rows, cols = config.warp_m // 16, config.warp_n // 8
     pairs = pairs_of(kind, 8 if kind.out.dtype in PLAIN_OUTPUTS else 4)
+    brief = kind.activation == "none" and kind.expression is None
     return dict(
         work_items=work_items,
         warps_n=warps_n,
@@ -95,6 +108,8 @@ def derive(config, kind, profile):
         a_stage=a_stage,
         b_stage=b_stage,
         pairs=pairs,
+        # the pairs of four blocks side by side, exchanged between lanes: 16 bytes each
+        lines=pairs == "packed" and cols % 4 == 0 and kind.out.alignment >= 16,
         a_unit=1,
         b_unit=1,
         a_unit_alignment=1,
@@ -107,6 +122,11 @@ def derive(config, kind, profile):
         blocks_n=cols,
         stage_bytes=a_stage["bytes"] + b_stage["bytes"],
         local_bytes=config.stages * (a_stage["bytes"] + b_stage["bytes"]),
+        # a short epilogue stands in the text once more, for tiles without a border
+        brief=brief,
+        # With all terms there at once nothing but other groups fills the time of a copy: eight of
+        # them share a unit if the compiler is told so. A longer epilogue would spill.
+        register_limit=64 if config.stages == 1 and 4 * rows * cols <= 32 and brief else 0,
         # an estimate: sums, fragments, addresses
         registers=4 * rows * cols + 2 * (4 * rows + 2 * cols) + 50,
     )
@@ -144,6 +164,8 @@ def propose(problem, profile):
         tiles = dict(values, tile_k=values["bytes_k"] // size)
         division, rank = best_splits(
             problem, profile, tiles, items, shared, speed * 2 / size, size, most=4000)
+        if size == 2 and problem.k * size <= values["bytes_k"]:
+            values["stages"] = 1
         note = "tensor cores, %d×%d tiles, %d stages of asynchronous copies" % (
             values["tile_m"], values["tile_n"], values["stages"])
         yield rank, dict(values, **division), note
@@ -191,6 +213,9 @@ void ${entry}(${parameters}) {
     __local uchar tiles[${local_bytes}] __attribute__((aligned(1024)));
     const uint tiles_at = ${ptx.local_address("tiles")};
 ${ptx.declarations()}
+% if register_limit:
+    ${ptx.limit_registers(register_limit)}
+% endif
     // where am I
     const int item = get_local_id(0);
 ${split.where_am_i()}
@@ -225,9 +250,20 @@ ${staging.places("b")}\
     const int b_line = lane & 15, b_chunk = warp_col / 8 + (lane >> 4);
     const uint b_read = tiles_at + ${b_stage["offset"]} + b_line * 128, b_swap = b_line & 7;
 % endif
-    uint a_part[2][${blocks_m}][4], b_part[2][${blocks_n}][2];
+    uint a_part[${min(stages, 2)}][${blocks_m}][4], b_part[${min(stages, 2)}][${blocks_n}][2];
 
     // for each k tile
+% if stages == 1:
+    const uint at = 0;
+${staging.fill_once()}\
+    // barrier: the tiles are complete
+    ${ptx.wait(0)}
+    barrier(CLK_LOCAL_MEM_FENCE);
+% for group in range(groups):
+${read(0, group, "at")}\
+${multiply(0)}\
+% endfor
+% else:
 ${staging.fill_first()}\
     uint at = 0;
     ${ptx.wait(stages - 2)}
@@ -239,6 +275,7 @@ ${phase(True)}\
     for (; first < end_term; first += ${tile_k}) {
 ${phase(False)}\
     }
+% endif
 
 % if "partial" in arguments:
 ${split.exchange([f"sums[{i}][{j}][{q}]" for i in range(blocks_m) for j in range(blocks_n) for q in range(4)], work_items // 32, "(item >> 5)", "return")}\
@@ -246,20 +283,40 @@ ${split.exchange([f"sums[{i}][{j}][{q}]" for i in range(blocks_m) for j in range
     // epilogue and store
     const index_t lane_first_row = first_row + warp_row + (lane >> 2);
     const index_t lane_first_col = first_col + warp_col + (lane & 3) * 2;
+% if lines and brief:
+    if (first_row + ${tile_m} <= m && first_col + ${tile_n} <= n) {
+${store_all(True)}\
+    } else
+% endif
+    {
+${store_all(False)}\
+    }
+}
+
+<%def name="store_all(inside)">\
 % for i in range(blocks_m):
 % for half in range(2):
     {
         const index_t row = lane_first_row + ${16 * i + 8 * half};
+% if lines:
+% for j in range(0, blocks_n, 4):
+        {
+            const index_t col = lane_first_col + ${8 * j};
+${pairs_of_sums.store_line([[f"sums[{i}][{j + q}][{2 * half + r}]" for r in range(2)] for q in range(4)], inside)}\
+        }
+% endfor
+% else:
 % for j in range(blocks_n):
         {
             const index_t col = lane_first_col + ${8 * j};
 ${pairs_of_sums.store_pair(f"sums[{i}][{j}][{2 * half}]", f"sums[{i}][{j}][{2 * half + 1}]")}\
         }
 % endfor
+% endif
     }
 % endfor
 % endfor
-}
+</%def>
 
 <%def name="phase(whole)">\
         const uint next = at == ${(stages - 1) * stage_bytes}u ? 0 : at + ${stage_bytes}u;
@@ -274,13 +331,17 @@ ${read((group + 1) % 2, (group + 1) % groups, "next" if group == groups - 1 else
 % if group == 0:
 ${staging.fill_next(whole)}\
 % endif
+${multiply(group % 2)}\
+% endfor
+        at = next;
+</%def>
+
+<%def name="multiply(set)">\
         #pragma unroll
         for (int i = 0; i < ${blocks_m}; i++)
             #pragma unroll
             for (int j = 0; j < ${blocks_n}; j++)
-                ${ptx.multiply(kind.a.dtype, [f"sums[i][j][{q}]" for q in range(4)], [f"a_part[{group % 2}][i][{q}]" for q in range(4)], [f"b_part[{group % 2}][j][{q}]" for q in range(2)])}
-% endfor
-        at = next;
+                ${ptx.multiply(kind.a.dtype, [f"sums[i][j][{q}]" for q in range(4)], [f"a_part[{set}][i][{q}]" for q in range(4)], [f"b_part[{set}][j][{q}]" for q in range(2)])}
 </%def>
 
 <%def name="read(set, group, at)">\

@@ -156,3 +156,13 @@ every copy done at once. Local addresses are bytes from the start of the kernel'
 </%def>
 
 <%def name="limit_registers(count)"></%def>
+
+<%def name="swap_words(x, distance)">\
+{
+    __local uint *words = (__local uint *)exchange;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    words[get_local_id(0)] = ${x};
+    barrier(CLK_LOCAL_MEM_FENCE);
+    ${x} = words[get_local_id(0) ^ ${distance}];
+}\
+</%def>

@@ -1,8 +1,9 @@
 """NVIDIA's kernels on any device: choice, steps after the build, and `nv_async` itself.
 
-Its PTX instructions are emulated in plain OpenCL C; those of the tensor cores can be too, but a
-compiler takes minutes for each such kernel, so they are tested on the card (test_kernels.py). What
-emulation cannot show is how fast they are, and a missing wait: copies are done at once.
+On other devices its PTX instructions are emulated in plain OpenCL C; those of the tensor cores can
+be too, but a compiler takes minutes for each such kernel, so they are tested on the card
+(test_kernels.py). What emulation cannot show is how fast they are, and a missing wait: copies are
+done at once.
 """
 
 from dataclasses import replace
@@ -17,6 +18,7 @@ from clmatmul.cases import make_case
 from clmatmul.choose import choose
 from clmatmul.device import Device, wait
 from clmatmul.device_profile import DeviceProfile
+from clmatmul.executable import build
 from clmatmul.plan import make_plan, render_launch
 from clmatmul.reference import apply_activation
 from clmatmul.trial import check_sizes
@@ -41,8 +43,11 @@ def nvidia(device):
 
 
 @pytest.fixture(autouse=True)
-def emulated(monkeypatch):
-    """parts/ptx.mako is the emulating one while a test runs."""
+def emulated(device, monkeypatch):
+    """parts/ptx.mako is the emulating one while a test runs, but on NVIDIA's own devices."""
+    if device.profile.family == "nvidia":
+        yield
+        return
     text = templates.text
 
     def patched(name):
@@ -96,6 +101,30 @@ def test_parts_of_the_last_tiles_alone(nvidia, rng):
     config = test_configs("nv_async")[2]
     assert config.values()["wave"] == 1
     check_all(nvidia, config, [KINDS["nv_async"][1]], rng, data=("ids_a", "exact"))
+
+
+def test_parts_of_two_queues_at_once(nvidia, rng):
+    """Parts of k meet in counters and sums that launches share: each queue has its own.
+
+    All launches are under way before anyone waits; of each result every element is compared.
+    """
+    config = test_configs("nv_async")[1]
+    assert config.values()["splits"] == 3
+    kind = aligned(KINDS["nv_async"][2], 64)
+    sides = [make_case(kind, 70, 50, 200, "exact", rng) for _ in range(2)]
+    runs = build(nvidia, make_plan(sides[0].problem, nvidia.profile, config))
+    assert runs.plan.counter_bytes and runs.plan.workspace_bytes
+    queues = [nvidia.queue(), nvidia.profiling_queue()]
+    launched = []
+    for _ in range(12):
+        for case, queue in zip(sides, queues, strict=True):
+            given = {x: (nvidia.upload(y.cells), y.offset) for x, y in case.memory.items()}
+            last, keep = runs(queue, given)
+            launched.append((case, given["out"][0], queue, last, keep))
+    for case, out, queue, last, _ in launched:
+        cells = np.empty_like(case.memory["out"].cells)
+        nvidia.read(queue, out, cells, wait_for=[last])
+        assert case.judge(cells)[0] is None
 
 
 @pytest.mark.slow

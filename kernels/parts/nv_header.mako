@@ -43,16 +43,47 @@ def out_tiling(config, kind, width):
     )
 
 
+def terms_of_parts(k, splits, tiles, units, wave, tile_k):
+    """(terms of each part but the last, most terms that a compute unit gets).
+
+    For tiles that are left to cut, each into `splits` parts; `wave` groups fill a unit, and fewer
+    reach less of its speed. Where parts of one size would leave some units with one more than
+    others, longer ones and a short last one share out better.
+    """
+    best = None
+    for terms in range(ceil_div(ceil_div(k, splits), tile_k) * tile_k, k, tile_k):
+        last, more = k - (splits - 1) * terms, tiles * (splits - 1) % units
+        if last <= 0:
+            break
+        # units with as many long parts as all have, and those with one more: [terms, parts, units]
+        each = tiles * (splits - 1) // units
+        loads = [[each * terms, each, units - more], [(each + 1) * terms, each + 1, more]]
+        loads, short = [x for x in loads if x[2]], tiles
+        while short > 0:
+            lightest = min(loads)
+            lightest[0] += last
+            lightest[1] += 1
+            short -= lightest[2]
+        heaviest = max(load * 4 * wave / (3 * wave + min(count, wave)) for load, count, _ in loads)
+        if best is None or heaviest < best[1]:
+            best = terms, heaviest
+    return best
+
+
 # What a kernel is told of the parts into which the sum over k is cut.
-SPLIT_ARGUMENTS = ("partial", "counters", "splits", "per_split", "whole")
+SPLIT_ARGUMENTS = ("partial", "counters", "splits", "per_split", "whole", "parts_from")
 
 
 def tiles_of(config, problem, profile, tile_k):
     """How a problem is divided, in names that kernels know.
 
-    tiles_m, tiles_n; splits: parts of k that are not empty; per_split: terms of each, whole tiles;
-    whole: tiles that are not divided, full waves of `wave` work-groups a compute unit; work: all
-    work-groups' shares.
+    tiles_m, tiles_n; splits: parts of k that are not empty; per_split: terms of each but the last,
+    whole tiles; whole: tiles that are not divided, full waves of `wave` work-groups a compute
+    unit; work: all work-groups' shares, of which parts begin with number parts_from.
+
+    Parts come last, where they even out what units are ahead of each other; behind a single wave,
+    in which that is little, they come first, so that whole tiles hide what parts wait for when
+    they meet.
     """
     tiles_m, tiles_n = ceil_div(problem.m, config.tile_m), ceil_div(problem.n, config.tile_n)
     tiles = problem.batch_count * tiles_m * tiles_n
@@ -60,10 +91,14 @@ def tiles_of(config, problem, profile, tile_k):
     splits = ceil_div(problem.k, terms)
     at_once = config.wave * profile.compute_units
     whole = tiles // at_once * at_once if at_once else 0
+    if splits > 1 and 0 < whole < tiles:
+        terms, _ = terms_of_parts(
+            problem.k, splits, tiles - whole, profile.compute_units, config.wave, tile_k)
     if splits == 1 or whole == tiles:
         splits, whole, terms = 1, tiles, problem.k
     return dict(tiles_m=tiles_m, tiles_n=tiles_n, splits=splits, per_split=terms, whole=whole,
-                work=whole + (tiles - whole) * splits)
+                work=whole + (tiles - whole) * splits,
+                parts_from=whole if whole > at_once and config.wave > 1 else 0)
 
 
 def partial_workspace(config, t, warps, problem, launch=0):
@@ -156,6 +191,14 @@ def best_splits(problem, profile, values, items, shared, speed, size, before=0, 
             if splits > 1 and (groups > 4 * slots or whole == tiles):
                 continue
             turns = turns_of(groups, items, shared, units) * (terms + start)
+            if whole:
+                parts = ceil_div(problem.k, terms)
+                longer, heaviest = terms_of_parts(
+                    problem.k, parts, tiles - whole, units, wave, values["tile_k"])
+                if longer != terms:
+                    turns = heaviest + ceil_div(groups, units) * start
+                if whole > slots:  # units are ahead of each other by then
+                    turns += 0.035 * shared * longer
             turns += turns_of(whole, items, shared, units) * (problem.k + start)
             # a group that waits for memory has so many bytes on their way
             count = whole + groups

@@ -38,3 +38,46 @@ ${store.store(sum, at_row, at_col)}\
 % endfor
 % endif
 </%def>
+
+<%doc>
+The pairs of four blocks of 8 columns, of which the four lanes of a row hold two neighbours each:
+packed to a word each, and exchanged, so that lane t of the four has block t's 8 columns, 16 bytes.
+</%doc>
+<%def name="store_line(pairs, inside=False)">\
+            uint word_0, word_1, word_2, word_3;
+% for q, pair in enumerate(pairs):
+            {
+                float low = 0, high = 0;
+% for name, sum, at in zip(("low", "high"), pair, (8 * q, 8 * q + 1)):
+                ${"" if inside else f"if (row < m && col + {at} < n) "}{
+${store.value(sum, "row", f"(col + {at})")}\
+                    ${name} = ${store.real_part("value")};
+                }
+% endfor
+                ${ptx.pack_pair(kind.out.dtype, f"word_{q}", "low", "high")}
+            }
+% endfor
+% for distance, swaps in ((1, ((0, 1), (2, 3))), (2, ((0, 2), (1, 3)))):
+            {
+                const int upper = lane & ${distance};
+% for low, high in swaps:
+                uint other_${low} = upper ? word_${low} : word_${high};
+                ${ptx.swap_words(f"other_{low}", distance)}
+                if (upper) word_${low} = other_${low};
+                else word_${high} = other_${low};
+% endfor
+            }
+% endfor
+            {
+                const index_t line_col = col + (lane & 3) * 6;
+                __global ushort *to = (__global ushort *)out + ${index.at("out", "row", "line_col")};
+                ${"" if inside else "if (row < m && line_col + 8 <= n) "}*(__global uint4 *)to = (uint4)(word_0, word_1, word_2, word_3);
+% if not inside:
+                else if (row < m) {
+% for q in range(8):
+                    if (line_col + ${q} < n) to[${q}] = word_${q // 2} >> ${16 * (q % 2)};
+% endfor
+                }
+% endif
+            }
+</%def>

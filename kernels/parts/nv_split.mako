@@ -16,12 +16,15 @@ ${which_tile()}\
     const index_t group = ${group};
     const index_t tiles_of_batch = tiles_m * tiles_n;
 % if "partial" in arguments:
-    // the first `whole` tiles are a group's each, of the others every part is
-    const index_t later = group - whole, divided = tiles_of_batch * batch_count - whole;
-    const index_t part = later < 0 ? 0 : later / divided;
-    const index_t group_of_part = group - part * divided;
+    // The first `whole` tiles are a group's each, of the others every part is, from group
+    // `parts_from` on.
+    const index_t divided = tiles_of_batch * batch_count - whole, cut = divided * splits;
+    const index_t later = group - parts_from, is_part = later >= 0 && later < cut;
+    const index_t part = is_part ? later / divided : 0;
+    const index_t whole_tile = later < 0 ? group : group - cut;
+    const index_t group_of_part = is_part ? whole + later - part * divided : whole_tile;
     const index_t first_term = part * per_split;
-    const index_t end_term = later >= 0 && first_term + per_split < k ? first_term + per_split : k;
+    const index_t end_term = is_part && first_term + per_split < k ? first_term + per_split : k;
 % else:
     const index_t group_of_part = group;
     const index_t first_term = 0, end_term = k;
@@ -48,7 +51,7 @@ ${which_tile()}\
     # parts, and vectors of each, that are on their way at once
     together, chunks = max(min(16 // count, 8), 1), 16 if count <= 16 else 8
 %>\
-            if (group >= whole) {
+            if (is_part) {
                 // a part's sums wait in `partial`, and whoever comes last adds up all, in their order
                 const size_t warp_at = (size_t)(group_of_part - whole) * ${warps} + ${warp};
                 __global acc_t *waiting = partial + warp_at * splits * ${count * 32 * width} + (get_local_id(0) & 31) * ${width};

@@ -130,3 +130,15 @@ ${copy_border("b", "filled", "begin")}\
         ${ptx.commit()}
         filled = filled == ${stages - 1} ? 0 : filled + 1;
 </%def>
+
+<%def name="fill_once()">\
+    // load: all terms, of which there are no more than a stage holds
+    if (end_term == ${tile_k}) {
+${copy_whole("a", "0")}\
+${copy_whole("b", "0")}\
+    } else {
+${copy_border("a", "0", "first_term")}\
+${copy_border("b", "0", "first_term")}\
+    }
+    ${ptx.commit()}
+</%def>

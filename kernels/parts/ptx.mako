@@ -290,6 +290,13 @@ asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
 </%def>
 
 <%doc>
+shfl.sync.bfly (9.7.9.6): a word of the lane whose number differs by `distance`, a power of 2.
+</%doc>
+<%def name="swap_words(x, distance)">\
+asm volatile("shfl.sync.bfly.b32 %0, %0, ${distance}, 31, 0xffffffff;" : "+r"(${x}) :: "memory");\
+</%def>
+
+<%doc>
 .maxnreg (11.4.1): the most registers that the assembler may give a work-item. A comment here, which
 `limit_registers` (parts/nv_header.mako) turns into a line before the kernel.
 </%doc>
