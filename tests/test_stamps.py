@@ -4,6 +4,7 @@ A stale stamp is a warning, not a failure: whoever changes a kernel need not hav
 what is known on this machine is tested on this machine.
 """
 
+import hashlib
 import sys
 import warnings
 from dataclasses import asdict, replace
@@ -21,6 +22,7 @@ sys.path.insert(0, str(TOOLS))
 import stamps  # noqa: E402
 
 GPU_VARIANTS = ("register_blocked", "line_dot", "line_sweep", "tiled", "naive")
+NEEDING_PROBES = ("nv_async", "nv_mma", "nv_mma_f64", "nv_wgmma")
 
 
 def test_stamps_say_what_was_verified():
@@ -46,6 +48,14 @@ def test_a_digest_tells_texts_apart():
     assert digests["naive"] != digests["line_dot"]
     again = stamps.digest_of(load_variant("naive"), profile)
     assert again == digests["naive"]
+
+
+def test_a_digest_is_of_something():
+    """Variants that need probes are rendered as where these went well."""
+    profile = stamps.read_profile("nvidia-h200.json")
+    digests = {stamps.digest_of(load_variant(x), profile) for x in NEEDING_PROBES}
+    assert len(digests) == len(NEEDING_PROBES)
+    assert hashlib.sha256().hexdigest() not in digests
 
 
 def test_another_text_is_stale(tmp_path):

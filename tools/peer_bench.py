@@ -11,10 +11,11 @@ heat and whoever comes first reads better. A sample of a round is the median of 
 from the start of a product's first launch to the end of its last by device events on our side,
 between two CUDA events on cuBLAS's, or, for products of less than about 0.1 ms, a replayed graph
 of 20 of them divided by 20, so that no time to submit them is counted. `span` is the time of a
-product when many are called one after another, with whatever lies between them. Before each round
-the output is filled with 0xff bytes; after the first and the last every element is compared with
-a float64 product within the componentwise bound. A ratio is cuBLAS's time divided by ours in the
-same round: 1 is level, more is better.
+product as an application sees it: many are called one after another from Python, ours a prepared
+MatMul of arrays on the device, theirs torch.mm (bmm) with an output, without any events, and then
+waited for once, by the wall clock. Before each round the output is filled with 0xff bytes; after
+the first and the last every element is compared with a float64 product within the componentwise
+bound. A ratio is cuBLAS's time divided by ours in the same round: 1 is level, more is better.
 """
 
 import argparse
@@ -27,12 +28,13 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from clmatmul import Epilogue, MatMul, selection  # noqa: E402
 from clmatmul import device as devices  # noqa: E402
-from clmatmul import selection  # noqa: E402
 from clmatmul.config import TileConfig  # noqa: E402
 from clmatmul.element_types import ELEMENT_TYPES  # noqa: E402
 from clmatmul.errors import ClmatmulError  # noqa: E402
@@ -41,6 +43,7 @@ from clmatmul.walk import find_route  # noqa: E402
 
 _ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 _GRAPH, _SHORT_FLOPS = 20, 5e9
+_SPAN_NS = 1e7  # of calls one after another, about
 _OPERAND_ROUNDOFF = {"high": 2.0**-11, "medium": 2.0**-8}
 
 
@@ -101,10 +104,15 @@ class Candidate:
     origin: str
     executable: object
     out: object
+    plan: object = None  # the MatMul, and its arrays
+    arrays: tuple = ()
     samples: list = field(default_factory=list)
     spans: list = field(default_factory=list)
     worst: float = 0.0
     built_s: float = 0.0
+
+    def call(self):
+        self.plan(*self.arrays)
 
 
 class Bench:
@@ -114,6 +122,7 @@ class Bench:
         self.torch = torch
         self.device = device
         self.queue = device.profiling_queue()
+        self.plain_queue = device.queue()
         self.until = time.perf_counter() + seconds
 
     def types(self, name):
@@ -184,8 +193,7 @@ class Bench:
 
     def sample_peer(self, call, launches, graph=None):
         if graph is not None:
-            once, _ = self.sample_peer(graph, 5)
-            return once / _GRAPH, self.sample_peer(call, launches)[1]
+            return self.sample_peer(graph, 5) / _GRAPH
         t = self.torch
         events = [t.cuda.Event(enable_timing=True) for _ in range(launches + 1)]
         events[0].record()
@@ -193,8 +201,9 @@ class Bench:
             call()
             event.record()
         t.cuda.synchronize()
-        each = [x.elapsed_time(y) * 1e6 for x, y in zip(events, events[1:], strict=False)]
-        return statistics.median(each), events[0].elapsed_time(events[-1]) * 1e6 / launches
+        return statistics.median(
+            x.elapsed_time(y) * 1e6 for x, y in zip(events, events[1:], strict=False)
+        )
 
     def sample_ours(self, candidate, operands, launches):
         operands = {**operands, "out": (candidate.out, 0)}
@@ -205,8 +214,15 @@ class Bench:
             runs.append(record)
         self.queue.finish()
         ends = [(devices.event_times(r[0])[0], devices.event_times(r[-1])[1]) for r in runs]
-        each = [end - start for start, end in ends]
-        return statistics.median(each), (ends[-1][1] - ends[0][0]) / launches
+        return statistics.median(end - start for start, end in ends)
+
+    def span(self, call, finish, calls):
+        """ns a call, of so many one after another."""
+        start = time.perf_counter_ns()
+        for _ in range(calls):
+            call()
+        finish()
+        return (time.perf_counter_ns() - start) / calls
 
     def check(self, job, candidate, value, allowed):
         """Largest error divided by what is allowed; inf where something is not finite."""
@@ -223,6 +239,28 @@ class Bench:
         import pyopencl as cl
 
         cl.enqueue_fill_buffer(self.queue, candidate.out, np.uint8(0xFF), 0, candidate.out.size)
+
+    def array(self, buffer, dtype, job, rows, cols, letter="N"):
+        """A pyopencl array over a buffer, on the ordinary queue."""
+        dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
+        lead = (job.batch,) if job.batch > 1 else ()
+        strides = (cols, 1) if letter == "N" else (1, rows)
+        strides = [x * dtype.itemsize for x in (*(rows * cols for _ in lead), *strides)]
+        return devices.array_over(self.plain_queue, buffer, (*lead, rows, cols), dtype, strides)
+
+    def prepare(self, job, candidate, operands):
+        """The prepared product of arrays that a candidate's spans are of."""
+        a = self.array(operands["a"][0], job.dtype, job, job.m, job.k, job.layout[0])
+        b = self.array(operands["b"][0], job.dtype, job, job.k, job.n, job.layout[1])
+        out = self.array(candidate.out, job.out, job, job.m, job.n)
+        keywords = {"precision": job.precision, "dtype": "int32" if job.dtype == "int8" else None}
+        if job.epilogue:
+            bias = devices.array_over(
+                self.plain_queue, operands["bias"][0], (job.n,), a.dtype, (a.dtype.itemsize,)
+            )
+            keywords["epilogue"] = Epilogue(bias=bias, activation="gelu")
+        candidate.plan = MatMul(a, b, out, config=candidate.config, **keywords)
+        candidate.arrays = (a, b, out)
 
     def candidates(self, job):
         problem = job.problem()
@@ -249,16 +287,17 @@ class Bench:
         a, b, bias = self.operands(job)
         value, allowed = self.oracle(job, a, b, bias)
         call = self.peer(job, a, b, bias)
-        problem = job.problem()
         operands = {"a": (self.upload(a), 0), "b": (self.upload(b), 0)}
         if bias is not None:
             operands["bias"] = (self.upload(bias), 0)
-        assert not problem.swapped
+        assert not job.problem().swapped
         for candidate in list(found):
             self.fill(candidate)
-            first, _ = self.sample_ours(candidate, operands, 1)
+            self.sample_ours(candidate, operands, 1)
             candidate.worst = self.check(job, candidate, value, allowed)
-            if not candidate.worst <= 1:
+            if candidate.worst <= 1:
+                self.prepare(job, candidate, operands)
+            else:
                 print(f"    WRONG ({candidate.worst:.3g}): {candidate.config}", flush=True)
                 found.remove(candidate)
         call()
@@ -268,14 +307,17 @@ class Bench:
             order = [*found, None]
             for x in order if turn % 2 else reversed(order):
                 if x is None:
-                    once, span = self.sample_peer(call, launches, graph)
+                    once = self.sample_peer(call, launches, graph)
+                    calls = int(min(max(_SPAN_NS / once, 3), 300))
                     job.peer.append(once)
-                    job.peer_span.append(span)
+                    job.peer_span.append(self.span(call, self.torch.cuda.synchronize, calls))
                 else:
                     self.fill(x)
-                    once, span = self.sample_ours(x, operands, launches)
+                    self.queue.finish()
+                    once = self.sample_ours(x, operands, launches)
+                    calls = int(min(max(_SPAN_NS / once, 3), 300))
                     x.samples.append(once)
-                    x.spans.append(span)
+                    x.spans.append(self.span(x.call, self.plain_queue.finish, calls))
         rows = []
         for x in found:
             x.worst = max(x.worst, self.check(job, x, value, allowed))
@@ -294,13 +336,16 @@ class Bench:
             peer_us=statistics.median(peer) / 1e3, tflops=job.flops / median / 1e3,
             peer_tflops=job.flops / statistics.median(peer) / 1e3,
             ratio=statistics.median(ratios), low=min(ratios), high=max(ratios),
-            ratio_span=statistics.median(span), error=x.worst, built_s=round(x.built_s, 2),
+            ratio_span=statistics.median(span), span_us=statistics.median(x.spans[1:]) / 1e3,
+            peer_span_us=statistics.median(job.peer_span[1:]) / 1e3, error=x.worst,
+            built_s=round(x.built_s, 2),
         )  # fmt: skip
         print(
             f"{job.dtype[:8]} {job.batch}x{job.m}x{job.n}x{job.k} {job.layout} {job.epilogue}"
             f"{'' if job.precision == 'highest' else job.precision} {row['us']:.1f} us "
             f"{row['tflops']:.1f}/{row['peer_tflops']:.1f} TF ratio {row['ratio']:.3f} "
-            f"({row['low']:.2f}-{row['high']:.2f}) span {row['ratio_span']:.3f} err "
+            f"({row['low']:.2f}-{row['high']:.2f}) span {row['span_us']:.1f}/"
+            f"{row['peer_span_us']:.1f} {row['ratio_span']:.3f} err "
             f"{x.worst:.2f} {x.config}{' [' + x.origin + ']' if x.origin != 'forced' else ''} "
             f"{x.built_s:.1f}s", flush=True,
         )  # fmt: skip
