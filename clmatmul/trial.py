@@ -194,11 +194,12 @@ class Workload:
             return False
         return True
 
-    def time(self, executable, *, runs=5, min_seconds=0.0, max_seconds=60.0):
+    def time(self, executable, *, warm_up=1, runs=5, min_seconds=0.0, max_seconds=60.0):
         """The Measurement of an executable on these operands; MeasurementError."""
         return measure(
             self.runner(executable),
             self.problem.flops,
+            warm_up=warm_up,
             runs=runs,
             min_seconds=min_seconds,
             max_seconds=max_seconds,
@@ -255,7 +256,7 @@ def try_config(device, workload, config, *, entered=lambda state: None, best_ns=
 
     entered: told each of 'build', 'launch', 'verify', 'time' as it begins. best_ns: time of the
     best so far; one that is far behind is timed by few runs. slowest_ns: not run at full size if
-    it would take longer than this. checked: `check_config` has found it right already. energy_of:
+    it would take longer than this, and not once more if it did. checked: `check_config` has found it right already. energy_of:
     a function (run, ns of a run) → µJ, if energy is to be measured too.
     """
     problem = workload.problem
@@ -277,6 +278,8 @@ def try_config(device, workload, config, *, entered=lambda state: None, best_ns=
             return _failed(config, "wrong_result", verdict.fault)
         entered("time")
         timed = _time(workload, executable, best_ns)
+        if slowest_ns is not None and timed.minimum_ns > slowest_ns:
+            return _failed(config, "too_slow", f"took {timed.minimum_ns / 1e6:.0f} ms")
         energy_uj = energy_of and energy_of(workload.runner(executable), timed.minimum_ns)
         if workload.result(executable).tobytes() != first.tobytes():
             return _failed(config, "unstable", "two runs on the same operands gave different bits")
@@ -396,7 +399,7 @@ def _border_fault(device, config, kind, sizes=None, entered=lambda state: None, 
 
 def _time(workload, executable, best_ns):
     if best_ns:
-        once = workload.time(executable, runs=1)
+        once = workload.time(executable, warm_up=0, runs=1)  # it has run for the check already
         if once.median_ns > _HOPELESS * best_ns:
             return once
         if once.median_ns > _BEHIND * best_ns:

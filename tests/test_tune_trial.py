@@ -203,6 +203,22 @@ def test_a_product_that_would_take_too_long_is_not_run_in_full(device, monkeypat
     assert found.status == "too_slow" and "would take about" in found.note
 
 
+def test_one_that_took_too_long_is_run_twice_and_no_more(device, monkeypatch):
+    work = Workload(device, plain_problem(16, 16, 16))  # too small to be run in part first
+    real, runs = work.runner, []
+
+    def runner(executable):
+        run = real(executable)
+        return lambda i: runs.append(i) or run(i)
+
+    monkeypatch.setattr(work, "runner", runner)
+    assert work.has_events in (True, False)
+    runs.clear()
+    found = try_config(device, work, TILED, best_ns=1, slowest_ns=1)
+    assert found.status == "too_slow" and found.note.startswith("took ")
+    assert len(runs) == 2  # for the check, and to be timed
+
+
 def test_a_part_of_a_product_tells_how_long_the_whole_takes(device, monkeypatch):
     work = Workload(device, plain_problem(16, 256, 32))
     assert work.estimate_ns(TILED) == 0  # small enough to be run at once
