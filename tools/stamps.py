@@ -102,8 +102,8 @@ def stale(stamps):
     ]  # fmt: skip
 
 
-def verify(names, profile_name):
-    """Test each variant on this machine's GPU; the stamps of those that pass."""
+def verify(names, profile_name, processes):
+    """Test each variant on this machine's GPU, in so many processes; stamps of those that pass."""
     from clmatmul.selection import resolve
 
     device = resolve("gpu")
@@ -112,7 +112,7 @@ def verify(names, profile_name):
         raise SystemExit(f"stamps: this is {device.profile.name}, and {profile_name} is not")
     digests = {name: digest_of(load_variant(name), profile) for name in names}
     with ThreadPoolExecutor(len(names)) as pool:
-        counts = dict(zip(names, pool.map(_passed, names), strict=True))
+        counts = dict(zip(names, pool.map(lambda x: _passed(x, processes), names), strict=True))
     for name, count in counts.items():
         print(f"{name}: {f'{count} tests passed' if count else 'FAILED'}")
     today = datetime.date.today().isoformat()
@@ -123,14 +123,15 @@ def verify(names, profile_name):
     ]  # fmt: skip
 
 
-def _passed(name):
+def _passed(name, processes):
     """How many tests of a variant passed; 0 if one failed."""
     files = ["tests/test_kernels.py"]
     files += [f"tests/{x}" for x in ("test_register_blocked.py", "test_gpu_lines.py")]
     # nv_mma is no nv_mma_f64
     others = "".join(f" and not {x.name}" for x in all_variants() if x.name.startswith(name + "_"))
+    parallel = ["-n", str(processes)] if processes > 1 else []  # pytest-xdist's
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "-k",
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *parallel, *files, "-k",
          name + others],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -145,10 +146,11 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--verify", nargs="+", metavar="VARIANT", help="test on the GPU here")
     parser.add_argument("--profile", default="nvidia-h200.json", help="of tests/profiles")
+    parser.add_argument("--processes", type=int, default=1, help="for each variant's tests")
     parser.add_argument("--output", type=Path, default=STAMPS, help="where to write the stamps")
     options = parser.parse_args(arguments)
     if options.verify:
-        fresh = verify(options.verify, options.profile)
+        fresh = verify(options.verify, options.profile, options.processes)
         names = {x.variant for x in fresh}
         kept = [x for x in read_stamps() if x.variant not in names or x.profile != options.profile]
         stamps = sorted([*kept, *fresh], key=lambda x: (x.profile, x.variant))
