@@ -19,7 +19,7 @@ import os
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,6 +80,7 @@ class Target:
     kind: object
     config: object
     profile: object
+    made: dict = field(default_factory=dict, compare=False, repr=False)
 
     def cases(self, simulated=False):
         """(size, data) in the order in which they are likely to find something.
@@ -124,6 +125,12 @@ class Target:
         )  # fmt: skip
 
     def case(self, size, data):
+        """The same Case every time: making one takes longer than running it."""
+        if (size, data) not in self.made:
+            self.made[size, data] = self.new_case(size, data)
+        return self.made[size, data]
+
+    def new_case(self, size, data):
         rng = np.random.default_rng(_SEED)
         ways = {"in place": {"in_place": True}, "one a": {"repeated": ("a",)},
                 "one b": {"repeated": ("b",)}}  # fmt: skip
@@ -131,17 +138,20 @@ class Target:
             return make_case(self.kind, *size, "exact", rng, **ways[data])
         return make_case(self.kind, *size, data, rng)
 
-    def serves(self, size):
+    def problem(self, size):
         rng = np.random.default_rng(_SEED)
-        problem = make_case(self.kind, *size, "exact", rng, with_result=False).problem
-        return not load_variant(self.config.variant).reject(self.config, problem, self.profile)
+        return make_case(self.kind, *size, "exact", rng, with_result=False).problem
+
+    def serves(self, size):
+        variant = load_variant(self.config.variant)
+        return not variant.reject(self.config, self.problem(size), self.profile)
 
     def texts(self):
         """text → entry point of each program that the cases run."""
         found = {}
         for size in self.sizes():
             with suppress(ConfigError):
-                plan = make_plan(self.case(size, "exact").problem, self.profile, self.config)
+                plan = make_plan(self.problem(size), self.profile, self.config)
                 found.update((render_launch(plan, x), x.entry) for x in plan.launches)
         return found
 
