@@ -25,10 +25,14 @@ MORE_CONFIGS = {
         dict(tile_m=8, tile_n=16, tile_k=4, micro_m=2, micro_n=2, vector_width=2, prefetch=0,
              unroll=4, slices=1, group_rows=1, splits=64),
     ],
-    "nv_async": [dict(tile_m=16, tile_n=32, tile_k=8, micro_m=4, micro_n=4, stages=3, registers=0,
-                      group_rows=4, splits=6, wave=0)],
+    "nv_async": [
+        dict(tile_m=32, tile_n=32, tile_k=8, micro_m=4, micro_n=4, stages=3, registers=0,
+             group_rows=4, splits=6, wave=0),
+        dict(tile_m=32, tile_n=32, tile_k=8, micro_m=4, micro_n=4, stages=3, registers=0,
+             group_rows=4, splits=1, wave=0),
+    ],
     "nv_mma": [
-        dict(tile_m=64, tile_n=64, bytes_k=128, warp_m=32, warp_n=32, stages=2, group_rows=8,
+        dict(tile_m=64, tile_n=128, bytes_k=128, warp_m=32, warp_n=64, stages=2, group_rows=8,
              splits=4, wave=1),
         dict(tile_m=128, tile_n=128, bytes_k=64, warp_m=32, warp_n=32, stages=2, group_rows=1,
              splits=1, wave=0),
@@ -86,6 +90,12 @@ def test_configs(name):
     variant = load_variant(name)
     listed = variant.header.get("TEST_CONFIGS") or [variant.header["DEFAULT"]]
     return [TileConfig.of(name, **values) for values in (*listed, *MORE_CONFIGS.get(name, ()))]
+
+
+def whole_configs(name):
+    """Of `MORE_CONFIGS`, those that do not cut k: they are tried in every layout."""
+    listed = MORE_CONFIGS.get(name, ())
+    return [TileConfig.of(name, **values) for values in listed if values["splits"] == 1]
 
 
 test_configs.__test__ = False

@@ -9,7 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import skip_without_fp64
-from kinds import DTYPES, check, cut_lengths, mixed_kind, plain_kind, small_config, test_configs
+from kinds import (
+    DTYPES,
+    MORE_CONFIGS,
+    check,
+    cut_lengths,
+    mixed_kind,
+    plain_kind,
+    small_config,
+    test_configs,
+    whole_configs,
+)
 
 from clmatmul import probes
 from clmatmul.cases import edge_sizes, like, make_case
@@ -158,6 +168,19 @@ def test_every_test_configuration(device, about, rng, variant):
         m, n, _ = check_sizes(config)[0]
         cut = [(m, n + 1, k) for k in cut_lengths(config.values().get("splits", 1))]
         for size in (*check_sizes(config), *cut):
+            for data in ("ids_a", "ids_b", "exact"):
+                check(device, config, kind, size, data, rng)
+
+
+@pytest.mark.parametrize("layout", ["TT", "SS"])
+@pytest.mark.parametrize("variant", sorted(MORE_CONFIGS))
+def test_more_configurations(device, about, rng, variant, layout):
+    """Those with several warps, or lines of A instead of B, in other layouts."""
+    about("configurations", variant)
+    kind = kind_for(variant, "float32", layout)
+    served(device, variant, kind)
+    for config in whole_configs(variant):
+        for size in check_sizes(config):
             for data in ("ids_a", "ids_b", "exact"):
                 check(device, config, kind, size, data, rng)
 

@@ -29,7 +29,7 @@ os.environ["CLMATMUL_CACHE"] = "0"
 import conformance_matrix  # noqa: E402
 import numpy as np  # noqa: E402
 from conformance_plugin import keep_buffers  # noqa: E402
-from kinds import cut_lengths, plain_kind, test_configs  # noqa: E402
+from kinds import cut_lengths, plain_kind, test_configs, whole_configs  # noqa: E402
 from mutants import mutants  # noqa: E402
 from mutate_children import result, results  # noqa: E402
 from mutate_run import reasons  # noqa: E402
@@ -108,7 +108,7 @@ class Target:
             yield first, "one a"
             yield first, "one b"
         if floating and plain and not self.kind.aux:
-            yield from ((size, "special") for size in sizes[:3] for _ in range(2))
+            yield from ((size, "special") for size in sizes[:6])
         if floating and self.kind.precision == "highest":  # others have bounds of their own
             yield first, "random"
 
@@ -116,11 +116,13 @@ class Target:
         """The first-use check's sizes, others, and k so long that each part has several blocks."""
         found = check_sizes(self.config)
         m, n, k = found[0]
-        parts = dict(self.config.parameters).get("splits", 1)
+        values = self.config.values()
+        parts, stage = values.get("splits", 1), k // 2 // values.get("stages", 1)
         return (
             *found, (2 * m + 3, 2 * n + 5, k + 2), (m, n, 1), (m - 1, n + 1, k - 1),
             (1, n, k), (m, 1, k), (m + 1, n + 2, min(parts, 4) * k + 3), (max(m - 2, 1), n + 1, 2),
-            (2, 3, k + 2), (2, 5 * n, 3), (2, n, found[2][2]), (2 * (m - 1), 2 * (n + 1), k - 1),
+            (2, 3, k + 2), (2, 5 * n, 3), (2, n, found[2][2]),
+            (m // 2, (n + 1) // 2, stage + 1), (2 * (m - 1), 2 * (n + 1), k - 1),
             *((max(m - 2, 1), n + 1, x) for x in cut_lengths(parts)),
         )  # fmt: skip
 
@@ -131,7 +133,7 @@ class Target:
         return self.made[size, data]
 
     def new_case(self, size, data):
-        rng = np.random.default_rng(_SEED)
+        rng = np.random.default_rng((_SEED, *size))
         ways = {"in place": {"in_place": True}, "one a": {"repeated": ("a",)},
                 "one b": {"repeated": ("b",)}}  # fmt: skip
         if data in ways:
@@ -204,7 +206,8 @@ def targets(name, profile):
             continue
         every = aligned(kind, 1) in (plain, replace(plain, batch_rank=1))
         listed = test_configs(name)
-        for config in [*listed, variant.default] if every else listed[:1]:
+        some = (listed[0], *whole_configs(name))
+        for config in (*listed, variant.default) if every else some:
             if kind.batch_rank == 1 and every and config.values().get("splits", 1) == 1:
                 continue
             if {x for p, x in config.parameters if p.startswith("tile_")} == {1}:
