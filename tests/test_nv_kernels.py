@@ -174,7 +174,7 @@ def test_retargeting():
 def test_short_activations(nvidia, activation, out):
     """Of every 16-bit number, within a unit in the last place of the exact value; NaN stays NaN.
 
-    Below 2^-112, and of float16 below its normal numbers, an error of what is there is allowed.
+    Below 2^-111, and of float16 below its normal numbers, an error of what is there is allowed.
     """
     kind = aligned(plain_kind(out, "NN"), 64)
     kind = replace(kind, activation=activation, out=replace(kind.out, dtype=out))
@@ -196,7 +196,7 @@ def test_short_activations(nvidia, activation, out):
     nvidia.read(queue, found, got)
     with np.errstate(all="ignore"):
         exact = apply_activation(x.astype(np.float64), activation)
-        digits, least = (10, -14) if out == "float16" else (7, -112)
+        digits, least = (10, -14) if out == "float16" else (7, -111)
         unit = 2.0 ** (np.maximum(np.frexp(exact)[1] - 1, least) - digits)
         off = np.abs(got - exact) / unit
     special = ~np.isfinite(exact)

@@ -36,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from clmatmul import Epilogue, MatMul, selection  # noqa: E402
 from clmatmul import device as devices  # noqa: E402
 from clmatmul.config import TileConfig  # noqa: E402
+from clmatmul.device_arrays import array_over  # noqa: E402
 from clmatmul.element_types import ELEMENT_TYPES  # noqa: E402
 from clmatmul.errors import ClmatmulError  # noqa: E402
 from clmatmul.problem import ArrayView, Problem  # noqa: E402
@@ -246,7 +247,7 @@ class Bench:
         lead = (job.batch,) if job.batch > 1 else ()
         strides = (cols, 1) if letter == "N" else (1, rows)
         strides = [x * dtype.itemsize for x in (*(rows * cols for _ in lead), *strides)]
-        return devices.array_over(self.plain_queue, buffer, (*lead, rows, cols), dtype, strides)
+        return array_over(self.plain_queue, buffer, (*lead, rows, cols), dtype, strides)
 
     def prepare(self, job, candidate, operands):
         """The prepared product of arrays that a candidate's spans are of."""
@@ -255,7 +256,7 @@ class Bench:
         out = self.array(candidate.out, job.out, job, job.m, job.n)
         keywords = {"precision": job.precision, "dtype": "int32" if job.dtype == "int8" else None}
         if job.epilogue:
-            bias = devices.array_over(
+            bias = array_over(
                 self.plain_queue, operands["bias"][0], (job.n,), a.dtype, (a.dtype.itemsize,)
             )
             keywords["epilogue"] = Epilogue(bias=bias, activation="gelu")
