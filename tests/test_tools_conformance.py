@@ -107,6 +107,15 @@ def test_tests_without_properties_are_general():
     assert result == Result("t", "passed", "general", "general")
 
 
+def test_properties_may_be_told_before_the_start():
+    """As pytest-xdist's processes do, with whom nobody waits for the controller's line."""
+    events = passed_test("t", family="edges", variant="tiled")
+    first = [x for x in events if x["event"] == "property"]
+    others = [x for x in events if x["event"] != "property"]
+    (result,), _ = matrix.results(lines(*first, *others))
+    assert (result.family, result.variant) == ("edges", "tiled")
+
+
 def test_a_test_that_never_finished_has_failed():
     started = [{"event": "start", "test": "t"},
                {"event": "property", "test": "t", "name": "family", "value": "large"}]  # fmt: skip

@@ -102,12 +102,12 @@ def results(lines, findings=()):
     for which `findings` (the answer of `findings_by_test`) has a text has failed, whatever
     pytest says.
     """
-    tests, order = {}, []
+    tests, order = {}, {}  # a process of its own may tell a test's properties before its start
     for line in lines:
         event = json.loads(line)
         name = event.get("test", "")
-        if event["event"] in ("start", "collect") and name not in tests:
-            order.append(name)
+        if event["event"] in ("start", "collect"):
+            order[name] = None
         if name:
             tests.setdefault(name, []).append(event)
     log = dict(findings)
