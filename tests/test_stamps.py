@@ -21,8 +21,11 @@ sys.path.insert(0, str(TOOLS))
 
 import stamps  # noqa: E402
 
-GPU_VARIANTS = ("register_blocked", "line_dot", "line_sweep", "tiled", "naive")
 NEEDING_PROBES = ("nv_async", "nv_mma", "nv_mma_f64", "nv_wgmma")
+GPU_VARIANTS = (
+    *("register_blocked", "line_dot", "line_sweep", "line_fill", "tiled", "naive"),
+    *NEEDING_PROBES,
+)
 
 
 def test_stamps_say_what_was_verified():
