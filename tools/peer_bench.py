@@ -1,10 +1,12 @@
 """Times products on an NVIDIA GPU beside cuBLAS (through torch), every output checked whole.
 
     python tools/peer_bench.py jobs.json --json $OUT/rows.json
+    python tools/peer_bench.py public.csv --processes 15 --json $OUT/rows.json
 
-jobs.json is a list of objects: dtype, m, n, k, and where they differ from the usual: batch,
-layout (NN), out (the output's dtype), precision, epilogue (gelu: bias and GELU), configs (a list;
-"" is the package's own choice), rounds.
+public.csv: shapes, a line each: name,batch,m,n,k,transpose_a,transpose_b (that is the header);
+each is run in float32 and bfloat16, two rounds. jobs.json is a list of objects: dtype, m, n, k, and
+where they differ from the usual: batch, layout (NN), out (the output's dtype), precision, epilogue
+(gelu: bias and GELU), configs (a list; "" is the package's own choice), rounds.
 
 Ours and cuBLAS take turns, and every other round the order is reversed, because clocks fall with
 heat and whoever comes first reads better. A sample of a round is the median of a few products:
@@ -19,6 +21,7 @@ bound. A ratio is cuBLAS's time divided by ours in the same round: 1 is level, m
 """
 
 import argparse
+import csv
 import json
 import statistics
 import sys
@@ -43,7 +46,7 @@ from clmatmul.problem import ArrayView, Problem  # noqa: E402
 from clmatmul.walk import find_route  # noqa: E402
 
 _ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-_GRAPH, _SHORT_FLOPS = 20, 5e9
+_GRAPH, _SHORT_NS = 20, 1e5
 _SPAN_NS = 1e7  # of calls one after another, about
 _OPERAND_ROUNDOFF = {"high": 2.0**-11, "medium": 2.0**-8}
 
@@ -302,7 +305,8 @@ class Bench:
                 print(f"    WRONG ({candidate.worst:.3g}): {candidate.config}", flush=True)
                 found.remove(candidate)
         call()
-        graph = self.graph(call) if job.flops < _SHORT_FLOPS and job.dtype != "int8" else None
+        short = self.sample_peer(call, 5) < _SHORT_NS and job.dtype != "int8"
+        graph = self.graph(call) if short else None
         launches = 3 if job.flops > 4e11 else 5 if job.flops > 2e10 else 20
         for turn in range(job.rounds + 1):
             order = [*found, None]
@@ -372,15 +376,31 @@ def build_all(entries, probes, processes):
             job.result()
 
 
+def read_jobs(file):
+    """The jobs of a JSON file, or those that a list of shapes stands for."""
+    if file.suffix != ".csv":
+        return json.loads(file.read_text())
+    with file.open(newline="") as lines:
+        shapes = list(csv.DictReader(lines))
+    return [
+        dict(
+            name=x["name"], dtype=dtype, rounds=2,
+            layout="NT"[int(x["transpose_a"])] + "NT"[int(x["transpose_b"])],
+            **{size: int(x[size]) for size in ("batch", "m", "n", "k")},
+        )
+        for x in shapes for dtype in ("float32", "bfloat16")
+    ]  # fmt: skip
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("jobs", type=Path, help="a JSON file, as described above")
+    parser.add_argument("jobs", type=Path, help="a JSON file or a list of shapes, see above")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--seconds", type=float, default=500, help="begin no job after this")
     parser.add_argument("--probe", action="append", default=[], help="NAME=VALUE, taken as found")
     parser.add_argument("--processes", type=int, default=1, help="that build beforehand")
     options = parser.parse_args(arguments)
-    entries = json.loads(options.jobs.read_text())
+    entries = read_jobs(options.jobs)
     probes = {x.split("=")[0]: int(x.split("=")[1]) for x in options.probe}
     start = time.perf_counter()
     if options.processes > 1:
