@@ -16,7 +16,11 @@ DTYPES = ("float32", "float64", "complex64", "complex128", "int8", "uint8", "int
 # number of them; tiles of full waves in one piece and the others cut; more work-items than a tile
 # has chunks in a line.
 MORE_CONFIGS = {
-    "line_dot": [dict(micro_m=2, micro_n=2, lanes=4, teams=2, vector_width=2, unroll=1, splits=64)],
+    "cpu_sweep": [dict(micro_m=1, vectors=1, vector_width=4, terms=4, tile_n=256, splits=8)],
+    "line_dot": [
+        dict(micro_m=2, micro_n=2, lanes=4, teams=2, vector_width=2, unroll=1, splits=64),
+        dict(micro_m=2, micro_n=2, lanes=4, teams=2, vector_width=2, unroll=1, splits=1),
+    ],
     "line_sweep": [
         dict(large="a", few=2, vector_width=2, lanes=4, slices=2, tile_k=4, unroll=2, splits=1),
         dict(large="b", few=2, vector_width=2, lanes=4, slices=2, tile_k=4, unroll=2, splits=64),
@@ -104,9 +108,9 @@ test_configs.__test__ = False
 def cut_lengths(splits):
     """Values of k whose last part is a single term, and whose parts are fifteen for each of four.
 
-    As kernels cut k: into multiples of 16 terms, of 2 and of 4.
+    As kernels cut k: into multiples of 16 terms and of 8, of 2 and of 4.
     """
-    return (193,) * (splits > 1) + (119, 239) * (splits > 8)
+    return (193,) * (splits > 1) + (449,) * (splits == 8) + (119, 239) * (splits > 8)
 
 
 def check(device, config, kind, size, data, rng, **keywords):
