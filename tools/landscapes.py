@@ -21,12 +21,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from timed_part import compile_side_by_side, go_through, right_ones  # noqa: E402
+from timed_part import compile_side_by_side, go_through, opened, right_ones  # noqa: E402
 
-from clmatmul import probes  # noqa: E402
 from clmatmul.database import read_records  # noqa: E402
 from clmatmul.explanation import plain_problem  # noqa: E402
-from clmatmul.selection import resolve  # noqa: E402
 from clmatmul.space import SearchSpace, parse_within  # noqa: E402
 from clmatmul.tune import tune  # noqa: E402
 from clmatmul.tune.landscape import Landscape, Replayed, simulate  # noqa: E402
@@ -48,16 +46,16 @@ SPACES = {
 GPU_SPACES = {
     "square": (
         "register_blocked(tile_m=64|128, tile_n=64|128, tile_k=16, micro_m=4|8, micro_n=4|8, "
-        "vector_width=4, prefetch=1, unroll=8|16, slices=1, splits=1|4, group_rows=8)",
+        "vector_width=4, prefetch=1, unroll=8|16, slices=1, splits=1, group_rows=8)",
         "nv_async(tile_m=64|128, tile_n=64|128|256, tile_k=16, micro_m=8|16, micro_n=4|8, "
-        "stages=2|3, registers=0, group_rows=8, splits=1|4, wave=0|3)",
+        "stages=2|3, registers=0, group_rows=8, splits=1, wave=0)",
         "tiled(tile_m=16|32, tile_n=16|32)",
     ),
     "skinny": (
         "register_blocked(tile_m=16|32|64, tile_n=16|32|64, tile_k=32, micro_m=4|8, micro_n=4|8, "
-        "vector_width=4, prefetch=1, unroll=8, slices=4, splits=1|4|8|16, group_rows=8)",
+        "vector_width=4, prefetch=1, unroll=8, slices=4, splits=1|4|16, group_rows=8)",
         "line_dot(micro_m=1|4, micro_n=4|8, lanes=32|128, teams=1|4, vector_width=4, unroll=2, "
-        "splits=1|4)",
+        "splits=1|8)",
         "line_sweep(few=8|16, vector_width=4, lanes=32|128, slices=1|4|8, tile_k=16, unroll=4, "
         "splits=1|4|16)",
     ),
@@ -71,7 +69,7 @@ GPU_SPACES = {
     "16-bit": (
         "nv_mma(tile_m=64|128|256, tile_n=64|128|256, bytes_k=64|128, warp_m=32|64, "
         "warp_n=32|64, stages=3|4, group_rows=8, splits=1, wave=0)",
-        "nv_wgmma(stages=2|3|4|6, group_rows=8, splits=1|2|4, wave=0|1)",
+        "nv_wgmma(stages=2|3|4|6, group_rows=8, splits=1, wave=0)",
     ),
 }
 _ENOUGH_NS = 5e5  # of runs on a GPU, whose times differ little
@@ -85,10 +83,10 @@ SHAPES = {
         ((500, 500, 500), "float64", ()), ((2000, 32, 128), "float64", ()),
     ),
     "h200": (
-        ((2048, 2048, 2048), "float32", ()), ((1000, 777, 3000), "float32", ()),
-        ((4096, 16, 4096), "float32", ()), ((16, 4096, 4096), "float32", ()),
-        ((128, 128, 128), "float32", (64,)), ((2048, 2048, 2048), "bfloat16", ()),
-        ((1000, 1000, 1000), "float16", ()),
+        ((16, 4096, 4096), "float32", ()), ((4096, 16, 4096), "float32", ()),
+        ((1000, 777, 3000), "float32", ()), ((128, 128, 128), "float32", (64,)),
+        ((1000, 1000, 1000), "float16", ()), ((2048, 2048, 2048), "float32", ()),
+        ((2048, 2048, 2048), "bfloat16", ()),
     ),
 }  # fmt: skip
 
@@ -131,8 +129,7 @@ def record_all(space, folder, jobs, compile_seconds, device=None):
     """Record every shape's landscape on a device that keeps what it compiles."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    device = resolve(device)
-    probes.ensure_usual(device)
+    device = opened(device)
     parts = []
     for (m, n, k), dtype, batch in SHAPES[space]:
         problem = plain_problem(m, n, k, dtype, batch=batch)

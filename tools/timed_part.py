@@ -7,6 +7,7 @@ tests show. What is slow is left after one run. A crash of a kernel ends the pro
 import itertools
 import math
 import multiprocessing
+import os
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -18,13 +19,13 @@ from clmatmul.executable import build
 from clmatmul.measure import interleave, timed_run
 from clmatmul.plan import make_plan
 from clmatmul.selection import resolve
-from clmatmul.space import program_of
 from clmatmul.trial import Workload
 
 _BEHIND = 1.3  # times slower than the best: one run says enough
 _RUNS = 6
 _LEAST_NS = 3e6  # short products are run more often
 _MOST_RUNS = 60
+_KEEPERS = ("pocl", "nvidia")  # families whose runtimes keep what they compile
 _AT_ONCE = 4  # programs that a process compiles before it reports
 _opened = []  # the device, in a process that compiles
 
@@ -35,6 +36,18 @@ class TimedPart:
 
     ranked: tuple
     failed: tuple  # (config, what it said)
+
+
+def opened(selector):
+    """The device, its probes run, with programs kept by its runtime alone if that keeps any.
+
+    A binary of ours would be compiled again there: NVIDIA's is PTX.
+    """
+    device = resolve(selector)
+    probes.ensure_usual(device)
+    if device.profile.family in _KEEPERS:
+        os.environ["CLMATMUL_CACHE"] = "0"
+    return device
 
 
 def compile_all(device, problem, configs):
@@ -54,11 +67,13 @@ def compile_side_by_side(selector, parts, jobs, seconds):
     By `jobs` processes, for some seconds: what is left then is compiled when it is run. Nothing is
     run. Returns (programs, compiled, failed).
     """
-    programs = {}
+    profile, programs, wanted = resolve(selector).profile, set(), []
     for problem, configs in parts:
         for config in configs:
-            programs.setdefault((problem.kind, program_of(config)), (problem, config))
-    wanted = list(programs.values())
+            texts = {x.source_key for x in make_plan(problem, profile, config).launches}
+            if not texts <= programs:
+                programs |= texts
+                wanted.append((problem, config))
     begin, compiled, failed = time.monotonic(), 0, 0
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, spawn, _open, (selector,)) as pool:
@@ -76,9 +91,7 @@ def compile_side_by_side(selector, parts, jobs, seconds):
 
 
 def _open(selector):
-    device = resolve(selector)
-    probes.ensure_usual(device)
-    _opened.append(device)
+    _opened.append(opened(selector))
 
 
 def _compile(pairs):
@@ -146,7 +159,7 @@ def _runner(device, workload, config):
     return workload.runner(build(device, make_plan(workload.problem, device.profile, config)))
 
 
-def _least_ns(workload, run, best_ns, enough_ns):
+def _least_ns(workload, run, best_ns, enough_ns=_LEAST_NS):
     devices.wait([run(0)[1]])  # the first launch compiles, or loads what was compiled
     least, spent, runs = math.inf, 0.0, 0
     while runs < _RUNS or spent < enough_ns and runs < _MOST_RUNS:

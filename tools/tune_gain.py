@@ -33,16 +33,15 @@ from timed_part import (  # noqa: E402
     compile_side_by_side,
     go_through,
     in_turn,
+    opened,
     right_ones,
 )
 
-from clmatmul import probes  # noqa: E402
 from clmatmul.choose import choose  # noqa: E402
 from clmatmul.config import TileConfig  # noqa: E402
 from clmatmul.database import TuningDatabase  # noqa: E402
 from clmatmul.explanation import plain_problem  # noqa: E402
 from clmatmul.measure import compare  # noqa: E402
-from clmatmul.selection import resolve  # noqa: E402
 from clmatmul.space import SearchSpace, parse_within  # noqa: E402
 from clmatmul.tune import tune  # noqa: E402
 from clmatmul.tune.trials import Trials  # noqa: E402
@@ -63,24 +62,23 @@ PARTS = {
     ),
     "h200": (
         "register_blocked(tile_m=32|64, tile_n=32|64, tile_k=32, micro_m=8, micro_n=4|8, "
-        "vector_width=4, prefetch=1, unroll=8, slices=4, splits=1|4|8, group_rows=8)",
-        "register_blocked(tile_m=64|128, tile_n=64|128, tile_k=16, micro_m=8, micro_n=4|8, "
-        "vector_width=4, prefetch=1, unroll=16, slices=1, splits=1|4|16, group_rows=8)",
-        "nv_async(tile_m=32|64|128, tile_n=32|64|128, tile_k=16, micro_m=8, micro_n=4|8, "
-        "stages=2|3, registers=0, group_rows=8, splits=1|4|16, wave=0)",
+        "vector_width=4, prefetch=1, unroll=8, slices=4, splits=1|4, group_rows=8)",
+        "register_blocked(tile_m=64|128, tile_n=64|128, tile_k=16, micro_m=8, micro_n=8, "
+        "vector_width=4, prefetch=1, unroll=16, slices=1, splits=1|4, group_rows=8)",
+        "nv_async(tile_m=64|128, tile_n=64|128, tile_k=16, micro_m=8, micro_n=8, stages=2, "
+        "registers=0, group_rows=8, splits=1|4|8, wave=0)",
     ),
 }
 # On a GPU, instead of it where the result or the work is small.
 SMALL = {
     "h200": (
-        "register_blocked(tile_m=8|16, tile_n=16|32, tile_k=64, micro_m=2|4, micro_n=2|4, "
+        "register_blocked(tile_m=8|16, tile_n=16, tile_k=64, micro_m=2, micro_n=2, "
         "vector_width=2, prefetch=1, unroll=8, slices=8, splits=1|4, group_rows=8)",
-        "register_blocked(tile_m=16|32|64, tile_n=16|32|64, tile_k=32, micro_m=4|8, "
-        "micro_n=4|8, vector_width=4, prefetch=1, unroll=8, slices=4, splits=1|4|8, "
-        "group_rows=8)",
+        "register_blocked(tile_m=16|32|64, tile_n=16|32|64, tile_k=32, micro_m=8, micro_n=4, "
+        "vector_width=4, prefetch=1, unroll=8, slices=4, splits=1|8, group_rows=8)",
         "line_dot(micro_m=1|4, micro_n=1|4, lanes=32|128, teams=2, vector_width=4, unroll=2, "
         "splits=1|4)",
-        "line_sweep(few=1|8|16, vector_width=4, lanes=32|128, slices=1|8, tile_k=16, unroll=4, "
+        "line_sweep(few=1|8|16, vector_width=4, lanes=32|128, slices=8, tile_k=16, unroll=4, "
         "splits=1|8)",
     ),
 }
@@ -229,10 +227,7 @@ def steps_of(space, chosen, folder, journal, selector, budget, together=None):
 
     together: the tuner's budget for all shapes that it has not tuned yet, in one session.
     """
-    device = resolve(selector)
-    probes.ensure_usual(device)
-    if device.profile.family == "pocl":
-        os.environ["CLMATMUL_CACHE"] = "0"  # it keeps what it compiles
+    device = opened(selector)
     keys = {key_of(number, name, problem): problem for number, (name, problem) in chosen}
     for key, problem in keys.items():
         yield f"{key}, part", lambda p=problem: through_part(space, p, device)
@@ -259,11 +254,8 @@ def compile_ahead(space, chosen, selector, jobs, seconds):
 
     Runtimes for CPUs compile anew for the first launch of a size, so there each one is run.
     """
-    device = resolve(selector)
-    if device.profile.family == "pocl":
-        os.environ["CLMATMUL_CACHE"] = "0"
+    device = opened(selector)
     if not device.profile.is_cpu:
-        probes.ensure_usual(device)
         parts = [(x, candidates(space, x, device.profile)) for _, (_, x) in chosen]
         programs, compiled, failed = compile_side_by_side(device.profile, parts, jobs, seconds)
         print(f"{programs} programs, {compiled} compiled, {failed} failed", flush=True)
