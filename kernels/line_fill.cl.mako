@@ -217,6 +217,10 @@ ${index.bases("batch")}
 % if kind.alpha != "zero":
 
     // for each term: load, compute
+% if kind.reproducible:
+    // Intel's compiler adds up in another order where it makes vectors of a loop's rounds.
+    #pragma clang loop vectorize(disable)
+% endif
     for (index_t i = 0; i < k; i++) {
 % for r in range(lines):
         const acc_t own_${r} = load_${across}(${across}, ${index.at(across, *where(f"line_{r}", "i", across))});
