@@ -4,7 +4,8 @@
 
 A record names the digest of its variant's templates. Where those changed, but the programs of the
 record's product are the same letter for letter in the old checkout and in this one, its times are
-as true as before: it gets the new digest. Others are dropped, and counted.
+as true as before: it gets the new digest. Others are dropped, and counted. No device is needed but
+that of the records, or its profile in tests/profiles.
 """
 
 import json
@@ -14,20 +15,29 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Run in each of the checkouts: record → (digest, the programs' text), on the device of here.
+# Run in each of the checkouts: record → (digest, the programs' text), for the device of here or one
+# whose profile is kept; of NVIDIA's as if all probes had gone well.
 SCRIPT = """
 import json, sys
+from pathlib import Path
 from clmatmul.database import read_records
+from clmatmul.device_profile import DeviceProfile
 from clmatmul.errors import ClmatmulError
 from clmatmul.plan import make_plan, render_launch
 from clmatmul.selection import resolve
 from clmatmul.tune.records import problem_of
-from clmatmul.variants import load_variant
-profile = resolve().profile
+from clmatmul.variants import all_variants, load_variant
+kept = [DeviceProfile.from_json(x.read_text()) for x in Path("tests/profiles").glob("*.json")]
+probes = {k: v for x in all_variants() for k, v in x.header.get("PROBES", {}).items()}
+known = {
+    x.key: x.with_probes(compute_capability=90, **probes) if x.family == "nvidia" else x
+    for x in kept
+}
+known[resolve().profile.key] = resolve().profile
 found = []
 for record in read_records(sys.argv[1]):
-    problem, text = problem_of(record), None
-    if problem is not None and record.device == profile.key:
+    problem, text, profile = problem_of(record), None, known.get(record.device)
+    if problem is not None and profile is not None:
         try:
             plan = make_plan(problem, profile, record.config)
             text = [render_launch(plan, launch) for launch in plan.launches]
