@@ -103,6 +103,36 @@ def test_parts_of_the_last_tiles_alone(nvidia, rng):
     check_all(nvidia, config, [KINDS["nv_async"][1]], rng, data=("ids_a", "exact"))
 
 
+def test_parts_come_last_behind_several_waves(nvidia, rng):
+    """15 tiles on three units with room for two each: 12 whole ones, then the parts of three."""
+    config = test_configs("nv_async")[2].with_values(wave=2)
+    kind, size = KINDS["nv_async"][1], (70, 80, 40)
+    case = make_case(kind, *size, "exact", rng, with_result=False)
+    (launch,) = make_plan(case.problem, nvidia.profile, config).launches
+    values = dict(launch.values)
+    assert (values["whole"], values["parts_from"], values["splits"]) == (12, 12, 2)
+    for data in ("ids_a", "ids_b", "exact"):
+        assert check(nvidia, config, kind, size, data, rng) is not None
+
+
+def test_parts_share_out_evenly():
+    """All terms are in the parts, and no unit gets more than with parts of one length."""
+    terms_of_parts = load_variant("nv_async").header["terms_of_parts"]
+    for k in (200, 2048, 4096, 10_000):
+        for tiles in (1, 68, 116, 131, 132, 300):
+            for asked in (2, 3, 4, 7, 16):
+                even = -(-k // asked // 16) * 16
+                splits = -(-k // even)
+                if splits == 1:
+                    continue
+                terms, heaviest = terms_of_parts(k, splits, tiles, 132, 3, 16)
+                assert terms % 16 == 0 and (splits - 1) * terms < k <= splits * terms
+                count = -(-tiles * splits // 132)
+                assert heaviest <= even * count * 12 / (9 + min(count, 3))
+                assert heaviest >= tiles * k / 132
+    assert terms_of_parts(2048, 4, 116, 132, 3, 16) == (624, 1872)
+
+
 def test_parts_of_two_queues_at_once(nvidia, rng):
     """Parts of k meet in counters and sums that launches share: each queue has its own.
 
