@@ -66,9 +66,11 @@ def launches(config, derived, problem, profile):
 def propose(problem, profile):
     if not profile.is_cpu:
         return
-    lanes = lanes_of(problem.compute)
-    rank, vectors, unroll = rank_in_place(problem, profile)[0], 1, 2
-    tile_n, block_k = 128, 512
+    lanes = width_for(problem)
+    rank, vectors, unroll = rank_in_place(problem, profile)[0], 1, 4
+    tile_m, tile_n, block_k = 384 if problem.k <= 64 else 48, 128, 512
+    if lanes < lanes_of(problem.compute):
+        rank, unroll, tile_m = 62, 8, 384
     if problem.m == 1:
         rank, vectors = 85, max(x for x in (1, 2, 4) if x == 1 or x * lanes <= problem.n)
         unroll = 8
@@ -76,10 +78,10 @@ def propose(problem, profile):
             # Bound by memory: a few rows of B at a time, each read straight on, which the
             # hardware sees coming. (Whole columns of narrow pieces took twice as long.)
             tile_n, block_k = 1024, 16
-    tiles = problem.batch_count * ceil_div(problem.m, 48) * ceil_div(problem.n, tile_n)
+    tiles = problem.batch_count * ceil_div(problem.m, tile_m) * ceil_div(problem.n, tile_n)
     values = dict(
         micro_m=rows_for(problem), vectors=vectors, vector_width=lanes, unroll=unroll,
-        tile_m=48, tile_n=tile_n, block_k=block_k, splits=splits_for(problem, profile, tiles),
+        tile_m=tile_m, tile_n=tile_n, block_k=block_k, splits=splits_for(problem, profile, tiles),
     )
     yield rank, values, "operands read in place"
 %>\

@@ -108,6 +108,14 @@ def propose(problem, profile):
     elif min(problem.m, problem.n) <= 4:
         yield 75, dict(micro_m=3, micro_n=4, vector_width=lanes, unroll=1,
                        splits=4 * units if few else 1), "dot products along k"
+    elif (
+        problem.compute in ("float32", "float64") and problem.batch_count == 1
+        and problem.m <= 16 and problem.n >= 512 and problem.k >= 256
+        and problem.k * problem.n * problem.kind.compute_itemsize < 2**25
+    ):
+        yield 75, dict(micro_m=4, micro_n=1, vector_width=lanes, unroll=2, splits=1), (
+            "few rows: columns of B need no turning"
+        )
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
 <%namespace name="load" file="parts/load.mako"/>\

@@ -68,7 +68,7 @@ def propose(problem, profile):
         return
     # Narrow tiles, whose many rows share what an item has staged; a long block of k, so that sums
     # seldom wait, as long as it leaves room in a second-level cache.
-    lanes = lanes_of(problem.compute)
+    lanes = width_for(problem)
     line_bytes = (64 + lanes) * problem.kind.compute_itemsize
     most = min(profile.local_mem_bytes, 320 * 1024)
     block_k = max(x for x in (64, 128, 256, 512) if x == 64 or x * line_bytes <= most)
@@ -77,10 +77,15 @@ def propose(problem, profile):
     if problem.m <= 16 and b_bytes >= 2**25 and most >= 2**18:
         # B comes from memory, and is used a few times only: what counts is to read it straight on.
         tile_n, block_k = 256, 128
-    tiles = problem.batch_count * ceil_div(problem.m, 384) * ceil_div(problem.n, tile_n)
+    tile_m = 384
+    if lanes < lanes_of(problem.compute):
+        tile_n = 16
+    elif problem.k <= FEW_TERMS and problem.n >= 128:
+        tile_m, tile_n, block_k = 24, 32 * lanes, 64  # what counts is to write long runs of rows
+    tiles = problem.batch_count * ceil_div(problem.m, tile_m) * ceil_div(problem.n, tile_n)
     values = dict(
         micro_m=rows_for(problem), vectors=1, vector_width=lanes, unroll=4,
-        tile_m=384, tile_n=tile_n, block_k=block_k, splits=splits_for(problem, profile, tiles),
+        tile_m=tile_m, tile_n=tile_n, block_k=block_k, splits=splits_for(problem, profile, tiles),
     )
     yield rank_in_place(problem, profile)[1], values, "B staged in local memory"
 %>\

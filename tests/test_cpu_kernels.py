@@ -33,7 +33,7 @@ def test_a_hundred_shapes_need_few_programs(profile, device, rng, dtype, layout)
         problem = plain_problem(m, n, k, dtype, layout)
         plan = make_plan(problem, profile, choose(problem, profile)[0].config)
         keys |= {launch.source_key for launch in plan.launches}
-    assert len(keys) <= 7  # four, and one for each micro_m of few rows
+    assert len(keys) <= 9  # four, and one for each micro_m of few rows and width of few columns
 
 
 def test_shapes_choose_their_kernel(profile):
@@ -46,6 +46,21 @@ def test_shapes_choose_their_kernel(profile):
     row = best(1, 4096, 4096, profile)
     assert row.variant == "cpu_sweep" and row.values()["micro_m"] == 1
     assert best(32, 32, 32, profile, batch=(1000,)).values()["micro_m"] == 4
+
+
+def test_few_rows_and_few_columns_choose_theirs(profile):
+    assert best(40, 1000, 1000, profile).variant == "cpu_direct"
+    assert best(40, 500, 500, profile).variant == "cpu_staged"  # the second-level cache holds B
+    assert best(2048, 128, 2048, profile).variant == "cpu_staged"  # a packed A would serve few
+    assert best(2048, 128, 2048, profile, layout="TN").variant == "cpu_packed"
+    assert best(16, 1000, 1000, profile, layout="NT").variant == "cpu_dot"
+    assert best(16, 8192, 8192, profile, layout="NT").variant == "cpu_staged"
+    assert best(512, 512, 64, profile, layout="NT").variant == "cpu_packed"
+    assert best(300, 300, 64, profile, layout="NT").variant == "cpu_staged"
+    for n, variant, width in ((2, "cpu_direct", 2), (3, "cpu_staged", 4), (8, "cpu_direct", 8)):
+        config = best(1000, n, 1000, profile)
+        assert config.variant == variant and config.values()["vector_width"] == width
+    assert best(3, 3, 3, profile, batch=(1000,)).values()["micro_m"] == 4
 
 
 def test_a_column_major_matrix_times_a_vector_reads_memory_in_order(profile):

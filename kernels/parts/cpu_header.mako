@@ -77,12 +77,22 @@ def lanes_of(compute):
             "complex64": 8, "complex128": 4}[compute]
 
 
+def width_for(problem):
+    """vector_width: 512 bits, or as many columns as there are where they are fewer."""
+    lanes, width = lanes_of(problem.compute), 2
+    while width < min(lanes, problem.n):
+        width *= 2
+    return lanes if problem.m == 1 else width
+
+
 def rows_for(problem):
-    """micro_m: 6 rows use the registers best. Only one row, or many small matrices of which 6
-    rows would waste much, are worth programs of their own."""
+    """micro_m: 6 rows use the registers best, and 8 of narrow vectors. Only one row, or many small
+    matrices of which 6 rows would waste much, are worth programs of their own."""
     m = problem.m
     if m == 1:
         return 1
+    if width_for(problem) < lanes_of(problem.compute):
+        return min((8, 6, 4), key=lambda x: ceil_div(m, x) * x)
     if problem.batch_count >= 16 and m <= 48:
         return min((6, 4), key=lambda x: ceil_div(m, x) * x * (1.1 if x == 4 else 1))
     return 6
@@ -98,6 +108,9 @@ def splits_for(problem, profile, tiles):
     return min(splits, 32)
 
 
+FEW_TERMS = 8
+
+
 def rank_in_place(problem, profile):
     """(rank of reading in place, of staging B, of packing both), by what fits the caches.
 
@@ -109,14 +122,33 @@ def rank_in_place(problem, profile):
         return 50, 60, 5
     if kind.a.dtype == "float16":  # in place, each is converted again for every panel of B
         return 30, 40, 75
-    if m * n <= (100 * 100 if wide else 110 * 110) and k <= 1024:
-        return 70, 60, 30
+    plain = kind.a.dtype in STORAGE and not kind.compute.startswith("complex")
+    b_bytes = k * n * kind.compute_itemsize
+    if plain and m <= 64 and min(n, k) >= 256 and b_bytes >= 3 * 2**20:
+        return 70, 60, 30  # few rows share what is staged of a B that no second-level cache holds
+    if plain and k <= FEW_TERMS and m * n > 110 * 110:
+        return 35, 65, 45
+    small = (64 * 64 if plain else 100 * 100) if wide else 110 * 110
+    if m * n <= small and k <= 1024:
+        ragged = problem.batch_count > 1 and m * n > 64 * 64 and n % lanes_of(problem.compute)
+        tall = m > 110 and k > 64
+        return (60, 70, 30) if plain and (ragged or tall) else (70, 60, 30)
     if kind.compute in ("uint64", "complex128"):
         staged = 280
     elif kind.a.dtype not in STORAGE and not kind.compute.startswith("complex"):
         staged = 180  # converted, as above, but cheaply
     else:
         staged = 560 if wide else 640
+    if plain and kind.b.order == "column" and k <= 128 and min(m, n) >= 128 and (
+        problem.batch_count * m * n * k >= 15e6
+    ):
+        return 35, 45, 60  # columns of B are turned once, not once for each macro-tile of rows
+    if plain and not wide and k <= 64 and k * n <= 64 * 64 and n % lanes_of(problem.compute) == 0:
+        return 70, 65, 45  # B stays in the first-level cache as it lies
+    if plain and kind.a.order == "row" and n <= 256:
+        return 50, 65, 45  # few columns share a packed A
+    if plain and m <= 200 and b_bytes >= 2**24:
+        return 50, 65, 45  # few rows share a packed B
     if max(m, n) <= staged or min(m, n) < 96:
         return 50, 65, 45
     return 35, 45, 60
