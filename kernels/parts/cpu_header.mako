@@ -92,7 +92,8 @@ def rows_for(problem):
     if m == 1:
         return 1
     if width_for(problem) < lanes_of(problem.compute):
-        return min((8, 6, 4), key=lambda x: ceil_div(m, x) * x)
+        most = 6 if problem.compute.startswith("complex") else 8  # AVX2 has 16 registers
+        return min((most, 6, 4), key=lambda x: ceil_div(m, x) * x)
     if problem.batch_count >= 16 and m <= 48:
         return min((6, 4), key=lambda x: ceil_div(m, x) * x * (1.1 if x == 4 else 1))
     return 6
