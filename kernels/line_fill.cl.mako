@@ -38,7 +38,10 @@ def derive(config, kind, profile):
     # Lines of the result are columns where it is stored so: then A runs along them, and B across.
     along = "a" if kind.out.order == "column" else "b"
     operand = kind.a if along == "a" else kind.b
-    unit = unit_of(operand, width) if operand.order == ("column" if along == "a" else "row") else 1
+    runs_along = operand.order == ("column" if along == "a" else "row")
+    # vectors of bytes end in private memory with AMD's compiler for gfx942
+    bytes_apart = profile.family == "amd" and STORAGE_BYTES.get(operand.dtype) == 1
+    unit = unit_of(operand, width) if runs_along and not bytes_apart else 1
     line_bytes = bytes_of(kind.out.dtype) * width
     wide = min(line_bytes, 16) <= kind.out.alignment and kind.out.order != "strided"
     wide = wide and line_bytes > 0 and width > 1
