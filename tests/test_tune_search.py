@@ -504,6 +504,19 @@ def test_local_search_leaves_a_local_optimum():
     assert trap in found and FAST in found
 
 
+def test_local_search_leaves_kernels_that_nothing_proposed_for_later():
+    space = SearchSpace([load_variant("tiled"), load_variant("naive")], PROBLEM, profile())
+    seen = {FAST: replayed(passed(FAST, MS))}
+    tried = []
+    for batch in STRATEGIES["local"](space, random.Random(1), seen):
+        seen.update((x, replayed(passed(x, 2 * MS))) for x in batch)
+        tried += batch
+        if len(tried) > 60:
+            break
+    first = next(i for i, x in enumerate(tried) if x.variant == "naive")
+    assert 20 <= first <= 40
+
+
 def made_landscape():
     space = SearchSpace([load_variant("tiled")], PROBLEM, profile())
     trials = {x: replayed(towards(FAST, otherwise=1e9)(x)) for x in space}

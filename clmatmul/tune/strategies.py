@@ -22,6 +22,7 @@ _FIRST_DRAWS = 3
 _WORTH_CLIMBING = 1.5  # times as slow as the best
 _ELITE = 3
 _DRAWS = 48  # random candidates, of which the model chooses
+_STRANGERS_AFTER = 24  # trials, before kernels that nothing proposed: some take long to compile
 _KICKS = 6  # configurations that differ from the best in several parameters, at a time
 
 
@@ -45,7 +46,8 @@ def local(space, rng, seen):
     """Round the best known, and first what a model of all that was seen promises most of.
 
     Candidates are the neighbours of the best few (also of other variants, if they are not far
-    behind), configurations that differ from the best in several parameters, and random ones.
+    behind), configurations that differ from the best in several parameters, and random ones; at
+    first only of variants that were tried already, as seeds.
     """
     draws, held = space.draw(rng), {}
     while best_of(seen, space.offered) is None:
@@ -61,6 +63,9 @@ def local(space, rng, seen):
         fresh = [x for x in pool if x not in seen]
         if not fresh:
             return
+        if len(seen) < _STRANGERS_AFTER:
+            known = {x.variant for x in seen}
+            fresh = [x for x in fresh if x.variant in known] or fresh
         rng.shuffle(fresh)
         built = {program_of(x) for x in seen}
         cheap = {x for x in fresh if program_of(x) in built}
