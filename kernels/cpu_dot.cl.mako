@@ -111,6 +111,7 @@ def propose(problem, profile):
     elif (
         problem.compute in ("float32", "float64") and problem.batch_count == 1
         and problem.m <= 16 and problem.n >= 512 and problem.k >= 256
+        and problem.m * problem.k * problem.kind.compute_itemsize <= 2**16  # A stays at hand
         and problem.k * problem.n * problem.kind.compute_itemsize < 2**25
     ):
         yield 75, dict(micro_m=4, micro_n=1, vector_width=lanes, unroll=2, splits=1), (
