@@ -129,8 +129,6 @@ class MatMul:
         unusual_out = out is not None and not is_device_array(carried(out))
         repeatable = simple and not unusual_out and all(x is None for x in unusual)
         repeatable = repeatable and not self._emulated
-        # A device's arrays may change their events: an epilogue of theirs goes the long way.
-        repeatable = repeatable and (request.epilogue is None or isinstance(a, np.ndarray))
         fused = epilogue_arrays(request.epilogue)
         self._recipe = recipe_of(prepared, carried(a), carried(b), fused) if repeatable else None
         self._follow = follow if isinstance(a, np.ndarray) else follow_on_device

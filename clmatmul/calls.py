@@ -113,7 +113,7 @@ def recipe_of(prepared, a, b, fused=None):
     """
     plan = prepared.route.executable.plan
     if isinstance(prepared.memory, DeviceMemory):
-        return _device_recipe(prepared, a, b)
+        return _device_recipe(prepared, a, b, tuple((fused or {}).items()))
     host = isinstance(prepared.memory, HostMemory) and prepared.device.has_host_memory
     if not host or prepared.problem.k == 0 or plan.variant.alignment_classes != (1,):
         return None
@@ -149,12 +149,15 @@ def _may_repeat(fused):
     return all(low + size <= following for (low, size), (following, _) in pairwise(spans))
 
 
-def _device_recipe(prepared, a, b):
-    target, out = prepared.target, prepared.out
-    plain = all(is_plain_device_array(x) for x in (a, b, target))
+def _device_recipe(prepared, a, b, fused):
+    target, out, bound = prepared.target, prepared.out, prepared.bound
+    plain = all(is_plain_device_array(x) for x in (a, b, target, *(x for _, x in fused)))
     if not plain or prepared.problem.k == 0 or (out is not None and out is not target):
         return None
-    return _recipe(prepared, is_scalar=False, out=signature(target))
+    if set(bound) - {"a", "b", "out"} != {name for name, _ in fused}:
+        return None  # an output of the epilogue's own
+    forms = tuple(signature(x) for _, x in fused)
+    return _recipe(prepared, is_scalar=False, out=signature(target), fused=fused, fused_forms=forms)
 
 
 def prepare(request, a, b, c, out, as_scale=False):

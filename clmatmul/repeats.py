@@ -38,7 +38,8 @@ class Recipe:
     swapped: bool
     is_scalar: bool  # the product of two host vectors
     out: tuple | None = None  # the signature of the output in a device's memory
-    fused: tuple = ()  # (name, NumPy array) of the epilogue's arrays, which stay the same
+    fused: tuple = ()  # (name, array) of the epilogue's arrays, which stay the same
+    fused_forms: tuple = ()  # the signatures of those in a device's memory
     launches: HostLaunches = field(default_factory=HostLaunches, compare=False, repr=False)
 
 
@@ -165,6 +166,11 @@ def follow_on_device(recipe, a, b, out=None):
     device = recipe.device
     if devices.device_of_queue(queue) is not device:
         return None
+    fused = [x for _, x in recipe.fused]
+    if any(x.queue is not queue or x.base_data is None for x in fused):
+        return None
+    if tuple(signature(x) for x in fused) != recipe.fused_forms:
+        return None
     device.check_process()
     allocator = a.allocator if a.allocator is not None else b.allocator
     if out is None:
@@ -176,14 +182,14 @@ def follow_on_device(recipe, a, b, out=None):
         if signature(out) != recipe.out or out.queue is not queue or out.base_data is None:
             return None
         range_ = memory_range(out)
-        if any(meet(memory_range(x), range_) for x in (a, b)):
+        if any(meet(memory_range(x), range_) for x in (a, b, *fused)):
             return None
     first, second = (b, a) if recipe.swapped else (a, b)
     operands = {
         name: (x.base_data, x.offset // x.dtype.itemsize)
-        for name, x in (("a", first), ("b", second), ("out", target))
+        for name, x in (("a", first), ("b", second), ("out", target), *recipe.fused)
     }
-    arrays = (a, b, target)
+    arrays = (a, b, target, *fused)
     allocate = device.allocate if allocator is None else allocator
     event, keep = recipe.executable(
         queue, operands, recipe.scalars, pending(arrays), None, allocate

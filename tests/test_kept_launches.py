@@ -10,7 +10,7 @@ import pyopencl.array as cl_array
 import pytest
 from conftest import in_threads
 
-from clmatmul import MatMul
+from clmatmul import Epilogue, MatMul
 from clmatmul import device as devices
 from clmatmul.errors import ClmatmulError
 from clmatmul.kept_launches import KeptLaunches
@@ -199,3 +199,83 @@ def test_only_products_of_device_arrays_are_kept(rng):
     a = rng.standard_normal((4, 5)).astype(np.float32)
     assert MatMul(a, a.T)._kept is None
     assert KeptLaunches(None).again(a, a, a) is False
+
+
+# ---- with an epilogue of the device's own arrays --------------------------------------------
+
+
+def fused(queue, rng, **more):
+    """A prepared product with bias, relu and residual, and its six arrays."""
+    bias = cl_array.to_device(queue, rng.standard_normal(30).astype(np.float32))
+    residual = cl_array.to_device(queue, rng.standard_normal((20, 30)).astype(np.float32))
+    epilogue = Epilogue(bias=bias, activation="relu", residual=residual, **more)
+    return *prepared(queue, rng, epilogue=epilogue), bias, residual
+
+
+def right_fused(a, b, out, bias, residual):
+    product = a.get().astype(np.float64) @ b.get().astype(np.float64)
+    expected = np.maximum(product + bias.get(), 0) + residual.get()
+    return np.allclose(out.get(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_an_epilogue_is_kept_too(queue, rng, launches):
+    plan, a, b, out, bias, residual = fused(queue, rng)
+    for _ in range(2):
+        assert plan(a, b, out) is out
+    launches.forget()
+    for i in range(3):
+        bias.fill(i)
+        residual.fill(10 * i)
+        assert plan(a, b, out) is out
+        event = out.events[-1]
+        assert all(x.events == [event] for x in (a, b, bias, residual))
+        assert right_fused(a, b, out, bias, residual)
+    assert (launches.kept, launches.described) == (3, 0)
+
+
+def test_an_epilogues_array_is_waited_for(device, queue, rng, launches):
+    """What another queue does to a bias comes first."""
+    plan, a, b, out, bias, residual = fused(queue, rng)
+    for _ in range(3):
+        plan(a, b, out)
+    queue.finish()
+    launches.forget()
+    gate = cl.UserEvent(device.context)
+    bias.events[:] = [gate]
+    plan(a, b, out)
+    complete = cl.command_execution_status.COMPLETE
+    assert out.events[-1].command_execution_status != complete
+    gate.set_status(complete)
+    assert right_fused(a, b, out, bias, residual) and launches.kept == 1
+
+
+def test_an_epilogues_array_with_new_memory_is_described(queue, rng, launches):
+    plan, a, b, out, bias, residual = fused(queue, rng)
+    for _ in range(3):
+        plan(a, b, out)
+    launches.forget()
+    fresh = cl_array.to_device(queue, rng.standard_normal(30).astype(np.float32))
+    bias.base_data = fresh.base_data
+    plan(a, b, out)
+    assert right_fused(a, b, out, fresh, residual) and launches.kept == 0
+
+
+def test_a_residual_in_the_outputs_memory_is_described(queue, rng, launches):
+    """out += a @ b: nothing of it is kept, and nothing is added twice."""
+    _, a, b, out = prepared(queue, rng)
+    plan = MatMul(a, b, out, epilogue=Epilogue(residual=out))
+    launches.forget()
+    for _ in range(4):
+        plan(a, b, out)
+    expected = 4 * (a.get().astype(np.float64) @ b.get().astype(np.float64))
+    assert np.allclose(out.get(), expected, rtol=1e-4, atol=1e-4) and launches.kept == 0
+
+
+def test_an_output_of_the_epilogues_own_is_described(queue, rng, launches):
+    aux = cl_array.zeros(queue, (20, 30), np.float32)
+    plan, a, b, out, bias, residual = fused(queue, rng, aux=aux)
+    for _ in range(4):
+        plan(a, b, out)
+    assert right_fused(a, b, out, bias, residual) and launches.kept == 0
+    product = a.get().astype(np.float64) @ b.get().astype(np.float64) + bias.get()
+    assert np.allclose(aux.get(), product, rtol=1e-4, atol=1e-4)
