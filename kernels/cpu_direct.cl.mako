@@ -68,9 +68,15 @@ def propose(problem, profile):
         return
     lanes = width_for(problem)
     rank, vectors, unroll = rank_in_place(problem, profile)[0], 1, 4
-    tile_m, tile_n, block_k = 384 if problem.k <= 64 else 48, 128, 512
+    micro_m, tile_m, tile_n = rows_for(problem), 384 if problem.k <= 64 else 48, 128
+    # Where A's rows lie as they are read and B is narrow, long sums: B stays in the first cache.
+    by_rows = problem.kind.a.order == "row"
+    block_k = 1024 if by_rows and problem.n <= lanes_of(problem.compute) else 512
     if lanes < lanes_of(problem.compute):
         rank, unroll, tile_m = 62, 8, 384
+        micro_m = 12 if by_rows and problem.m >= 96 else micro_m
+    elif by_rows and problem.n == lanes and problem.m > 16:
+        rank = 62
     if problem.m == 1:
         rank, vectors = 85, max(x for x in (1, 2, 4) if x == 1 or x * lanes <= problem.n)
         unroll = 8
@@ -80,7 +86,7 @@ def propose(problem, profile):
             tile_n, block_k = 1024, 16
     tiles = problem.batch_count * ceil_div(problem.m, tile_m) * ceil_div(problem.n, tile_n)
     values = dict(
-        micro_m=rows_for(problem), vectors=vectors, vector_width=lanes, unroll=unroll,
+        micro_m=micro_m, vectors=vectors, vector_width=lanes, unroll=unroll,
         tile_m=tile_m, tile_n=tile_n, block_k=block_k, splits=splits_for(problem, profile, tiles),
     )
     yield rank, values, "operands read in place"
