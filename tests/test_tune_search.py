@@ -230,6 +230,21 @@ def test_finalists_are_ranked_by_rounds_and_doubt_about_one_does_not_end_the_fin
     assert found.verdict.startswith("1.05× (1.05 to 1.05")
 
 
+def test_a_small_gain_that_new_buffers_do_not_show_is_not_kept(tmp_path, monkeypatch):
+    calls = []
+
+    def times(configs, rounds):
+        calls.append(configs)
+        gain = 1.04 if len(calls) == 1 else 0.98
+        return [[100.0] * rounds, [100 / gain] * rounds, *([200.0] * rounds for _ in configs[2:])]
+
+    device = Device(monkeypatch, by_config({FAST: 9 * MS}), times)
+    (found,) = search(tmp_path).problems
+    default = untuned(device)[0].config
+    assert calls[1] == [default, FAST] and found.winner.config == default
+    assert "1.04× (1.04 to 1.04 in 301 rounds) as fast, but not with other" in found.verdict
+
+
 def test_the_default_is_the_first_untuned_choice_that_works(tmp_path, monkeypatch):
     device = Device(monkeypatch, by_config({}))
     first, second = (x.config for x in untuned(device)[:2])
