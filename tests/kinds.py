@@ -119,8 +119,8 @@ def check(device, config, kind, size, data, rng, **keywords):
     try:
         verdict = check_case(device, config, case)
     except ConfigError as error:
-        if all("problem." in reason for reason in error.reasons):
-            return None  # by the variant's own word
+        if all("problem." in x or x.startswith("loop iterations") for x in error.reasons):
+            return None  # by the variant's own word, or for a device that ends long loops
         raise
     assert verdict.fault is None, f"{config} {kind.key} {size} {data}: {verdict.fault}"
     return verdict
