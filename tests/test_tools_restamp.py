@@ -22,7 +22,7 @@ import restamp  # noqa: E402
 @pytest.fixture
 def record():
     """record(variant, device key, dtype) → a TuningRecord of 512³, with an old digest."""
-    first = (ROOT / "clmatmul" / "shipped" / "pocl-avx512.jsonl").read_text().splitlines()[0]
+    first = (ROOT / "clmatmul" / "shipped" / "pocl-avx2.jsonl").read_text().splitlines()[0]
     kept = TuningRecord.from_json(first)
 
     def make(text, device, dtype):
