@@ -257,7 +257,7 @@ def try_config(device, workload, config, *, entered=lambda state: None, best_ns=
     entered: told each of 'build', 'launch', 'verify', 'time' as it begins. best_ns: time of the
     best so far; one that is far behind is timed by few runs. slowest_ns: not run at full size if
     it would take longer than this, and not once more if it did. checked: `check_config` has found
-    it right already. energy_of: a function (run, ns of a run) → µJ, if energy is to be measured too.
+    it right already. energy_of: a function (run, ns of a run) → µJ, if energy is measured too.
     """
     problem = workload.problem
 
