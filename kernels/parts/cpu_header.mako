@@ -78,8 +78,11 @@ def lanes_of(compute):
 
 
 def width_for(problem):
-    """vector_width: 512 bits, or as many columns as there are where they are fewer."""
+    """vector_width: 512 bits, or as many columns as there are where they are fewer and A is so
+    large that a program of its own, half a second's work for the compiler, is worth it."""
     lanes, width = lanes_of(problem.compute), 2
+    if problem.batch_count * problem.m * problem.k < 2**18:
+        return lanes
     while width < min(lanes, problem.n):
         width *= 2
     return lanes if problem.m == 1 else width
