@@ -1,14 +1,19 @@
 """The arrays of one call: read, checked, and what follows from their dtypes and shapes."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from clmatmul.arrangement import Arrangement, arrange
 from clmatmul.containers import carried
 from clmatmul.device_arrays import is_device_array
-from clmatmul.element_types import COMPUTE_TYPES, element_type, numpy_dtype, product_type
+from clmatmul.element_types import (
+    COMPUTE_TYPES,
+    ComputeType,
+    element_type,
+    numpy_dtype,
+    product_type,
+)
 from clmatmul.errors import ArgumentError, DtypeError, ShapeError
 from clmatmul.expression import read_expression
 from clmatmul.operands import host_array, refuse_byte_order
@@ -36,6 +41,7 @@ class Arguments:
     scaled: bool
     product: np.dtype
     result: np.dtype
+    compute: ComputeType
     scalars: dict
     arrangement: Arrangement
 
@@ -59,11 +65,6 @@ class Arguments:
     @property
     def is_vector_product(self):
         return self.arrangement.a_is_vector and self.arrangement.b_is_vector
-
-    @cached_property
-    def compute(self):
-        """The ComputeType of the product."""
-        return COMPUTE_TYPES[element_type(self.product).compute]
 
     def arranged(self, views):
         """Each ArrayView as (batch…, rows, columns)."""
@@ -123,7 +124,7 @@ def read_arguments(request, a, b, c, out, scaled=False):
         else:
             arrays[name] = host_array(x, names.get(name, name))
     if out is not None:
-        _check_output(out, bool(given))
+        _check_written("out", out, bool(given))
     product, result = product_dtypes(request, arrays, out)
     arrangement = arrange(
         tuple(arrays["a"].shape), tuple(arrays["b"].shape),
@@ -133,8 +134,8 @@ def read_arguments(request, a, b, c, out, scaled=False):
     compute = COMPUTE_TYPES[element_type(product).compute]
     scalars = {x: _checked_scalar(x, getattr(request, x), compute) for x in ("alpha", "beta")}
     found = Arguments(
-        request, arrays, packed, out, aux, given, scaled, np.dtype(product), result, scalars,
-        arrangement,
+        request, arrays, packed, out, aux, given, scaled, np.dtype(product), result, compute,
+        scalars, arrangement,
     )  # fmt: skip
     if scaled and out is not None and tuple(out.shape) != found.shape:
         raise ShapeError(f"out has shape {tuple(out.shape)}, and the array {found.shape}")
@@ -154,25 +155,20 @@ def _described(epilogue, views):
     return {**arrays, "activation": epilogue.activation, "expression": expression}
 
 
-def _check_output(out, on_device):
-    if is_device_array(out) != on_device:
-        raise ArgumentError("out is a NumPy array, but an operand is a pyopencl array")
+def _check_written(name, x, on_device):
+    if is_device_array(x) != on_device:
+        raise ArgumentError(f"{name} is a NumPy array, but an operand is a pyopencl array")
     if on_device:
-        refuse_byte_order(out, "out")
-    elif not out.flags.writeable:
-        raise ArgumentError("out is read-only; pass an array that can be written")
+        refuse_byte_order(x, name)
+    elif not x.flags.writeable:
+        raise ArgumentError(f"{name} is read-only; pass an array that can be written")
 
 
 def _check_auxiliary(aux, on_device, product, shape):
     """ArgumentError, ShapeError or DtypeError unless `aux` can take the product's values."""
     if not isinstance(aux, np.ndarray) and not is_device_array(aux):
         raise ArgumentError(f"aux must be an array, which is written, not {type(aux).__name__}")
-    if is_device_array(aux) != on_device:
-        raise ArgumentError("aux is a NumPy array, but an operand is a pyopencl array")
-    if on_device:
-        refuse_byte_order(aux, "aux")
-    elif not aux.flags.writeable:
-        raise ArgumentError("aux is read-only; pass an array that can be written")
+    _check_written("aux", aux, on_device)
     if tuple(aux.shape) != tuple(shape):
         raise ShapeError(f"aux has shape {tuple(aux.shape)}, and the result {tuple(shape)}")
     element_type(aux.dtype)
