@@ -30,6 +30,9 @@ TEST_CONFIGS = (
     dict(micro_m=2, micro_n=1, lanes=4, teams=2, vector_width=2, unroll=2, splits=1),
     dict(micro_m=1, micro_n=4, lanes=8, teams=1, vector_width=4, unroll=1, splits=4),
 )
+# As measured on an H200: up to how many bytes of the smaller operand, and terms of all sums a compute
+# unit, it does not matter how that lies; and up to how many work-items a unit has room for more.
+NEAR_BYTES, SMALL_TERMS, IDLE_ITEMS = 2**14, 2**13, 512
 WORKSPACE_TYPES = {"partial": "acc_t"}
 CONSTRAINTS = (
     "work_items <= profile.max_work_group_size",
@@ -127,9 +130,13 @@ def propose(problem, profile):
     long_operand = kind.a if long_a else kind.b
     if long_operand.order != ("row" if long_a else "column"):
         return
-    # So must the other: else each of its lines costs a read for every term.
+    # So must the other, else each of its lines costs a read for every term: which does not matter if
+    # it is in the nearest cache, and the time is that of waiting for the first reads.
     short_operand = kind.b if long_a else kind.a
-    if min(m, n) > 1 and short_operand.order != ("column" if long_a else "row"):
+    short_bytes = problem.k * min(m, n) * STORAGE_BYTES.get(short_operand.dtype, 2)
+    terms = problem.batch_count * m * n * problem.k
+    is_small = short_bytes <= NEAR_BYTES and terms <= SMALL_TERMS * profile.compute_units
+    if min(m, n) > 1 and short_operand.order != ("column" if long_a else "row") and not is_small:
         return
     few = min(x for x in (1, 2, 4, 8) if x >= min(m, n))
     size = STORAGE_BYTES.get(long_operand.dtype, 2)
@@ -141,6 +148,10 @@ def propose(problem, profile):
         few, width = min(few, 4), max(min(width, 16 // size), 1)
     lanes = 32
     while 2 * lanes * width <= problem.k // 4 and 2 * lanes <= most:
+        lanes *= 2
+    # Where units are idle anyway, a line is read at once, as far as that was tried.
+    idle = IDLE_ITEMS * profile.compute_units // (problem.batch_count * max(m, n))
+    while 2 * lanes * width <= problem.k and 2 * lanes <= min(most, 128, idle):
         lanes *= 2
     values = dict(
         micro_m=1 if long_a else few, micro_n=few if long_a else 1, lanes=lanes,
