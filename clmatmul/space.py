@@ -168,6 +168,11 @@ class SearchSpace(Steps):
         """name → values in order, of a variant."""
         return self._parameters[variant]
 
+    def default(self, variant):
+        """The configuration that a variant's header names, or None where it is not valid."""
+        config = next(v.default for v in self.variants if v.name == variant)
+        return config if config in self else None
+
     def _combinations(self, variant):
         return math.prod(len(choices) for choices in self._parameters[variant.name].values())
 

@@ -90,6 +90,9 @@ class Landscape(Steps):
     def parameters(self, variant):
         return self.values[variant]
 
+    def default(self, variant):
+        """None: the header's own configuration is recorded by chance at most."""
+
     def __contains__(self, config):
         return config in self.trials
 

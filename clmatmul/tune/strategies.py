@@ -22,7 +22,8 @@ _FIRST_DRAWS = 3
 _WORTH_CLIMBING = 1.5  # times as slow as the best
 _ELITE = 3
 _DRAWS = 48  # random candidates, of which the model chooses
-_STRANGERS_AFTER = 24  # trials, before kernels that nothing proposed: some take long to compile
+_STRANGERS_AFTER = 24  # trials, before kernels that nothing proposed
+_LAGGARDS_AFTER = 100  # trials, before more of kernels that are far behind: some compile for long
 _KICKS = 6  # configurations that differ from the best in several parameters, at a time
 
 
@@ -57,15 +58,17 @@ def local(space, rng, seen):
         yield batch
     parameters = {name: space.parameters(name) for name in space.offered}
     while True:
+        if len(seen) >= _STRANGERS_AFTER:
+            yield from _introductions(space, seen, held)
         near = [x for record in _elite(space, seen) for x in space.neighbours(record.config)]
         held.update(dict.fromkeys(itertools.islice(draws, _DRAWS - len(held))))
         pool = dict.fromkeys([*near, *_kicks(space, rng, seen), *held])
         fresh = [x for x in pool if x not in seen]
         if not fresh:
             return
-        if len(seen) < _STRANGERS_AFTER:
-            known = {x.variant for x in seen}
-            fresh = [x for x in fresh if x.variant in known] or fresh
+        if len(seen) < _LAGGARDS_AFTER:
+            promising = _promising(space, seen)
+            fresh = [x for x in fresh if x.variant in promising] or fresh
         rng.shuffle(fresh)
         built = {program_of(x) for x in seen}
         cheap = {x for x in fresh if program_of(x) in built}
@@ -73,6 +76,39 @@ def local(space, rng, seen):
         for config in batch:
             held.pop(config, None)
         yield tuple(batch)
+
+
+def _introductions(space, seen, held):
+    """One configuration of each kernel that was not tried, all in one batch.
+
+    The header's own where it can be: it is moderate, so it compiles soon, which one at random of
+    a kernel made for other devices may not: on a CPU some take ten seconds.
+    """
+    known = {x.variant for x in seen}
+    strangers = [
+        space.default(name) or next((x for x in held if x.variant == name), None)
+        for name in space.offered
+        if name not in known
+    ]
+    batch = tuple(x for x in strangers if x is not None)
+    if batch:
+        yield batch
+
+
+def _promising(space, seen):
+    """Names of the variants that were tried and are not far behind.
+
+    The more of a variant was tried, the nearer to the best it must be: one trial within 4 times
+    the time of the best, two within 2.5, six or more within 1.5.
+    """
+    best = best_of(seen, space.offered)
+    found = set()
+    for name in {x.variant for x in seen} & set(space.offered):
+        mine = best_of(seen, (name,))
+        tries = sum(x.variant == name for x in seen)
+        if mine is not None and mine.cost <= max(1 + 3 / tries, _WORTH_CLIMBING) * best.cost:
+            found.add(name)
+    return found
 
 
 def _elite(space, seen):
