@@ -170,13 +170,24 @@ class Workload:
         total = sum(x.cells.nbytes for x in self.case.memory.values())
         profile = device.profile
         count = rotation(total, profile.cache_bytes, profile.global_mem_bytes // 8)
-        self._sets = [
-            {name: (device.upload(x.cells), x.offset) for name, x in self.case.memory.items()}
-            for _ in range(count)
-        ]
         self.rotated = count  # sets of buffers: run(i) uses the i-th of them
+        self._may_hold_twice = 2 * count * total <= profile.global_mem_bytes // 4
+        self._sets = self._uploaded()
         compute = COMPUTE_TYPES[problem.compute]
         self._scalars = {x: kernel_scalar(v, compute) for x, v in self.case.scalars.items()}
+
+    def _uploaded(self):
+        return [
+            {name: (self.device.upload(x.cells), x.offset) for name, x in self.case.memory.items()}
+            for _ in range(self.rotated)
+        ]
+
+    def move(self):
+        """Put the operands elsewhere: where buffers lie can make a few percent. Runners made
+        before keep to where they were."""
+        if not self._may_hold_twice:
+            self._sets = ()
+        self._sets = self._uploaded()
 
     @cached_property
     def has_events(self):
@@ -211,10 +222,11 @@ class Workload:
         """run(i) → (first, last) events of one run, on the buffers of set i."""
         queue = self.device.profiling_queue()
         workspace = {x.name: self.device.allocate(x.bytes) for x in executable.plan.workspace}
+        sets = self._sets
 
         def run(i):
             events = []
-            operands = self._sets[i % len(self._sets)]
+            operands = sets[i % len(sets)]
             last, _ = executable(queue, operands, self._scalars, workspace=workspace, record=events)
             return events[0], last
 

@@ -16,6 +16,8 @@ from clmatmul.errors import ClmatmulError, DeviceError, NoDeviceError
 from clmatmul.explanation import plain_problem
 from clmatmul.problem_json import problem_to_dict
 from clmatmul.supervisor import LIMITS, Worker, WorkerFailure
+from clmatmul.trial import Workload
+from clmatmul.tune import worker as worker_module
 from clmatmul.tune.trials import DeviceLost, Trials
 
 QUICK = {state: 1 for state in LIMITS}
@@ -303,3 +305,32 @@ def test_limits_follow_the_best_or_the_timeout(scripted, monkeypatch):
 def test_operands_that_cannot_be_made_are_an_error(scripted):
     with pytest.raises(DeviceError, match="the tuner's worker failed: the reason"):
         scripted(prepare=dies(False))
+
+
+def test_a_comparison_runs_in_as_many_places_as_asked(monkeypatch):
+    session = worker_module.Session(lambda message: None)
+    session.answer({"do": "open", "device": None})
+    problem = problem_to_dict(plain_problem(24, 20, 16))
+    session.answer({"do": "prepare", "problem": problem, "seed": 0})
+    places = []
+    move = Workload.move
+
+    def moved(workload):
+        before = workload._sets
+        move(workload)
+        places.append((before, workload._sets))
+
+    monkeypatch.setattr(Workload, "move", moved)
+    config = TileConfig.of("naive", work_group_size=8).to_dict()
+    request = {"do": "compare", "configs": [config, config], "rounds": 30, "max_seconds": 60.0}
+    assert [len(x) for x in session.answer(request)["costs"]] == [30, 30] and not places
+    costs = session.answer({**request, "places": 3})["costs"]
+    assert [len(x) for x in costs] == [30, 30] and all(x > 0 for own in costs for x in own)
+    assert len(places) == 2
+    for before, after in places:
+        assert len(before) == len(after)
+        assert not {x[0].int_ptr for y in before for x in y.values()} & {
+            x[0].int_ptr for y in after for x in y.values()
+        }
+    costs = session.answer({**request, "places": 3, "max_seconds": 0.0})["costs"]
+    assert [len(x) for x in costs] == [6, 6]

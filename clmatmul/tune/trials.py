@@ -27,6 +27,7 @@ _SLOWEST_SECONDS = 30  # of a run, as long as nothing is known
 _SLOWEST_FACTOR = 20  # times slower than the best: not run at full size
 _LEAST_SLOWEST_SECONDS = 0.1
 _MOST_JOBS = 8
+_PLACES = 3  # of the operands, in a comparison
 _LIMITED_BY_TIMEOUT = ("build", "launch", "verify", "time", "meter", "compare", "prove")
 
 
@@ -45,6 +46,7 @@ class Trials:
         if isinstance(selector, DeviceProfile):
             selector = json.loads(selector.to_json())
         self._timeout = timeout
+        self._objective = objective
         self._problem = None
         self._programs = tempfile.mkdtemp(prefix="clmatmul-tune-")
         self._timer = Lane(selector, self._programs, True, entered, objective)
@@ -149,11 +151,12 @@ class Trials:
     def compare(self, configs, rounds, max_seconds):
         """Times in ns, or energies in µJ, of each configuration, run in turn.
 
-        DeviceError if one of them fails.
+        Times a few times over in new buffers, as where they lie can make a few percent; energies
+        in one place, as meters are slow. DeviceError if one of them fails.
         """
         request = {
             "do": "compare", "configs": [x.to_dict() for x in configs], "rounds": rounds,
-            "max_seconds": max_seconds,
+            "max_seconds": max_seconds, "places": 1 if self._objective == "energy" else _PLACES,
         }  # fmt: skip
         limits = {**LIMITS, "build": LIMITS["build"] * len(configs),
                   "compare": LIMITS["compare"] + 2 * max_seconds}  # fmt: skip

@@ -39,7 +39,7 @@ _WORDS = {
     "time": ("fastest", "fast"),
     "energy": ("thriftiest", "thrifty"),
 }
-_ROUNDS = 301
+_ROUNDS = 903
 _FINAL_SECONDS = 4
 _AGAIN_SECONDS = 1.5
 _PROOF_SECONDS = 3

@@ -113,25 +113,37 @@ class Session:
     def _compare(self, request):
         """Times of several configurations, run in turn; builds come first, never in between.
 
+        In as many `places` as asked: before each but the first the operands go into new buffers.
         Where energy is sought, the µJ of each.
         """
         self._enter("build")
         profile, problem = self._device.profile, self._workload.problem
         plans = [make_plan(problem, profile, TileConfig.parse(x)) for x in request["configs"]]
-        runs = [self._workload.runner(build(self._device, plan)) for plan in plans]
-        events = self._workload.has_events
-        for run in runs:
-            timed_run(run, 0, events=events)
-        self._enter("compare")
+        executables = [build(self._device, plan) for plan in plans]
+        places = request.get("places", 1)
+        costs, runs = [()] * len(executables), ()
+        for place in range(places):
+            if place:
+                runs = ()  # they hold the buffers
+                self._workload.move()
+            runs = [self._workload.runner(x) for x in executables]
+            for run in runs:
+                timed_run(run, 0, events=self._workload.has_events)
+            self._enter("compare")
+            found = interleave(self._contestants(runs), -(-request["rounds"] // places),
+                               min_rounds=-(-_LEAST_ROUNDS // places),
+                               max_seconds=request["max_seconds"] / places)  # fmt: skip
+            costs = [mine + more for mine, more in zip(costs, found, strict=True)]
+        return {"costs": costs}
+
+    def _contestants(self, runs):
         turns = iter(range(1, 10**9))
 
         def cost(run):
-            took_ns = timed_run(run, next(turns), events=events)[0]
+            took_ns = timed_run(run, next(turns), events=self._workload.has_events)[0]
             return took_ns if self._meter is None else energy_uj(self._meter, run, took_ns)
 
-        contestants = [lambda run=run: cost(run) for run in runs]
-        return {"costs": interleave(contestants, request["rounds"], min_rounds=_LEAST_ROUNDS,
-                                    max_seconds=request["max_seconds"])}  # fmt: skip
+        return [lambda run=run: cost(run) for run in runs]
 
 
 def main():
