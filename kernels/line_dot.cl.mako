@@ -30,8 +30,8 @@ TEST_CONFIGS = (
     dict(micro_m=2, micro_n=1, lanes=4, teams=2, vector_width=2, unroll=2, splits=1),
     dict(micro_m=1, micro_n=4, lanes=8, teams=1, vector_width=4, unroll=1, splits=4),
 )
-# As measured on an H200: up to how many bytes of the smaller operand, and terms of all sums a compute
-# unit, it does not matter how that lies; and up to how many work-items a unit has room for more.
+# As measured on an H200: up to how many bytes of the smaller operand, and terms of all sums a
+# compute unit, it does not matter how that lies; up to how many work-items a unit has room for more.
 NEAR_BYTES, SMALL_TERMS, IDLE_ITEMS = 2**14, 2**13, 512
 WORKSPACE_TYPES = {"partial": "acc_t"}
 CONSTRAINTS = (
@@ -123,47 +123,60 @@ def propose(problem, profile):
     if profile.is_cpu or problem.k < 64:
         return
     m, n, kind = problem.m, problem.n, problem.kind
-    if min(m, n) > 8 or kind.a.order == "strided" or kind.b.order == "strided":
+    lines, length = sorted((m, n))
+    if lines > 16 or kind.a.order == "strided" or kind.b.order == "strided":
         return
     # The larger operand must lie along k: else its lines are read a term at a time.
     long_a = m >= n
-    long_operand = kind.a if long_a else kind.b
+    long_operand, short_operand = (kind.a, kind.b) if long_a else (kind.b, kind.a)
     if long_operand.order != ("row" if long_a else "column"):
         return
-    # So must the other, else each of its lines costs a read for every term: which does not matter if
-    # it is in the nearest cache, and the time is that of waiting for the first reads.
-    short_operand = kind.b if long_a else kind.a
-    short_bytes = problem.k * min(m, n) * STORAGE_BYTES.get(short_operand.dtype, 2)
-    terms = problem.batch_count * m * n * problem.k
-    is_small = short_bytes <= NEAR_BYTES and terms <= SMALL_TERMS * profile.compute_units
-    if min(m, n) > 1 and short_operand.order != ("column" if long_a else "row") and not is_small:
+    # So must the other, else each of its lines costs a read for every term: which does not matter
+    # if it is in the nearest cache, and the time is that of waiting for the first reads.
+    across = lines > 1 and short_operand.order != ("column" if long_a else "row")
+    if across:
+        short_bytes = problem.k * lines * STORAGE_BYTES.get(short_operand.dtype, 2)
+        terms = problem.batch_count * m * n * problem.k
+        if short_bytes > NEAR_BYTES or terms > SMALL_TERMS * profile.compute_units or lines > 8:
+            return
+    few_registers = profile.local_mem_bytes > 65536  # see register_blocked
+    many = lines > 8
+    if many and (few_registers or kind.compute_itemsize > 4):
         return
-    few = min(x for x in (1, 2, 4, 8) if x >= min(m, n))
+    few = min(x for x in (1, 2, 4, 8, 16) if x >= lines)
     size = STORAGE_BYTES.get(long_operand.dtype, 2)
     # 32 bytes of each line are on their way to a work-item at a time; 16 where there are many.
     width = min(4 if size > 2 else 8, max(32 // size, 1)) if unit_of(long_operand, 2) == 2 else 1
-    unroll = 2 if width * size <= 16 and few <= 2 else 1
+    unroll = 2 if width * size <= 16 and (few <= 2 or across) else 1
     most = min(256 if few <= 4 else 128, profile.max_work_group_size)
-    if profile.local_mem_bytes > 65536:  # see register_blocked: registers are few there
+    if few_registers:
         few, width = min(few, 4), max(min(width, 16 // size), 1)
     lanes = 32
-    while 2 * lanes * width <= problem.k // 4 and 2 * lanes <= most:
+    while not many and 2 * lanes * width <= problem.k // 4 and 2 * lanes <= most:
         lanes *= 2
+    while lanes > 32 and problem.k % (lanes * width * unroll) > problem.k // 8:
+        lanes //= 2  # what is no whole step is read term by term
     # Where units are idle anyway, a line is read at once, as far as that was tried.
-    idle = IDLE_ITEMS * profile.compute_units // (problem.batch_count * max(m, n))
-    while 2 * lanes * width <= problem.k and 2 * lanes <= min(most, 128, idle):
+    idle = IDLE_ITEMS * profile.compute_units // (problem.batch_count * length)
+    while not many and 2 * lanes * width <= problem.k and 2 * lanes <= min(most, 128, idle):
         lanes *= 2
+    # One of the many lines with all of the few; with some of them, tiles of four and four; and where
+    # those are read term by term, four of the many lines use each.
+    tile = (4, 4) if many else (4, 1) if across else (1, few)
     values = dict(
-        micro_m=1 if long_a else few, micro_n=few if long_a else 1, lanes=lanes,
-        teams=max(min(256, profile.max_work_group_size) // lanes, 1) if max(m, n) > 8 else 1,
+        micro_m=tile[0 if long_a else 1], micro_n=tile[1 if long_a else 0], lanes=lanes,
+        teams=max(min(256, profile.max_work_group_size) // lanes, 1) if length > 8 else 1,
         vector_width=width, unroll=unroll,
     )
-    items = problem.batch_count * max(m, n) * lanes
+    items, speed = problem.batch_count * length * lanes, 8
+    if many:
+        values["teams"], speed = 2, 5.3
+        items = problem.batch_count * ceil_div(m, 4) * ceil_div(n, 4) * lanes
     found, splits = [], 1
     while True:
         # a team that is alone on its unit does not fill the memory's queue
         busy = min(items * splits / (256 * profile.compute_units), 1)
-        rank = rank_of(problem, profile, 8 * busy, problem.minimum_bytes / busy, splits)
+        rank = rank_of(problem, profile, speed * busy, problem.minimum_bytes / busy, splits)
         found.append((rank, -splits))
         full = items * splits >= 512 * profile.compute_units or splits == 128
         if full or problem.k < 4 * splits * lanes * width:

@@ -71,11 +71,25 @@ def test_a_second_launch_must_repay_itself(gpu, size):
 
 
 def test_few_columns_across_k_are_read_as_they_lie_if_they_are_small():
-    """512×2×512 and 512×4×512 took 5.6 and 6.6 µs, and 8.2 and 8.7 by register_blocked."""
+    """512×2×512 and 512×4×512 took 5.6 and 5.8 µs, and 8.2 and 8.7 by register_blocked."""
     for n in (2, 4):
-        chosen = first_choice("nvidia-h200", 512, n, 512, "NN")
-        assert (chosen.variant, chosen.values()["lanes"]) == ("line_dot", 128)
+        chosen = first_choice("nvidia-h200", 512, n, 512, "NN").values()
+        assert (chosen["lanes"], chosen["micro_m"], chosen["micro_n"]) == (128, 4, 1)
     assert first_choice("nvidia-h200", 8448, 4, 2816, "NN").variant != "line_dot"
+
+
+@pytest.mark.parametrize("size", [(512, 16, 512), (16, 3072, 768), (16, 1600, 1600)])
+def test_sixteen_lines_along_k_are_tiles_of_both_operands(size):
+    """These took 6.6, 11.1 and 11.6 µs, and 9.1, 12.9 and 17.2 by others."""
+    chosen = first_choice("nvidia-h200", *size, "NT").values()
+    assert (chosen["lanes"], chosen["micro_m"], chosen["micro_n"]) == (32, 4, 4)
+    assert first_choice("nvidia-h200", 16, 8192, 8192, "NT").variant != "line_dot"
+
+
+def test_few_terms_are_left_of_the_last_whole_step():
+    """8448×1×2816 took 28.2 µs by 32 lanes, and 30.4 by 128, which read 768 terms one by one."""
+    chosen = first_choice("nvidia-h200", 8448, 1, 2816, "NT").values()
+    assert chosen["lanes"] < 128
 
 
 @pytest.mark.parametrize("variant", LINES)
