@@ -55,6 +55,8 @@ def passed(config, ns):
 class Device:
     """Stands in for `Trials`: `landscape(config)` gives a Trial, or raises."""
 
+    jobs = 2
+
     def __init__(self, monkeypatch, landscape, times=None, profile=profile()):  # noqa: B008
         self.profile = profile
         self.landscape = landscape
@@ -62,7 +64,7 @@ class Device:
         self.proven, self.faults = [], {}
         self._times = times or self._own_times
         monkeypatch.setattr(tuner, "Trials", lambda *arguments: self)
-        monkeypatch.setattr(tuner, "numpy_time_ns", lambda problem: 3 * MS)
+        monkeypatch.setattr(tuner, "numpy_time_ns", lambda problem, seconds: 3 * MS)
 
     def _own_times(self, configs, rounds):
         return [[self.landscape(x).median_ns] * rounds for x in configs]
@@ -487,6 +489,13 @@ def replay(strategy, space, landscape, limit=10_000, seed=3):
         if len(seen) >= limit:
             break
     return list(seen)
+
+
+@pytest.mark.parametrize("strategy", ["local", "random", "exhaustive"])
+def test_a_batch_is_for_all_builders(strategy):
+    space = SearchSpace([load_variant("tiled")], PROBLEM, profile())
+    seen = {FAST: replayed(passed(FAST, MS))}
+    assert len(next(STRATEGIES[strategy](space, random.Random(0), seen, 8))) == 8
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

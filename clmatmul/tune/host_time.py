@@ -1,7 +1,5 @@
 """NumPy's own time for a product, to stand beside what a device achieves."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from clmatmul.element_types import numpy_dtype
@@ -14,16 +12,17 @@ _TELLING_ROWS = 256
 _TELLING_NS = 5e8
 
 
-def numpy_time_ns(problem):
+def numpy_time_ns(problem, seconds=0.2):
     """Wall time of numpy.matmul in ns for contiguous operands of the problem's size.
 
-    The least of several: its threads wait for each other, so that on a machine with other work a
-    single call may take fifty times as long. Drawn from a part of the rows if all would take over
-    a second.
+    The least of as many as take these seconds: its threads wait for each other, so that on a
+    machine with other work a single call may take fifty times as long. Drawn from a part of the
+    rows if all would take over a second.
     """
+    a, b = _operands(problem)
     rows = min(max(int(problem.m * _FIRST_PART_FLOPS / problem.flops), 1), problem.m)
     while True:
-        part_ns = _time(replace(problem, m=rows), max_seconds=0.5)
+        part_ns = _time(a[..., :rows, :], b, problem.flops * rows / problem.m, seconds)
         whole_ns = part_ns * problem.m / rows
         telling = rows >= _TELLING_ROWS or part_ns >= _TELLING_NS
         if rows == problem.m or (telling and whole_ns > _LONGEST_NS):
@@ -32,19 +31,21 @@ def numpy_time_ns(problem):
         rows = problem.m if whole_ns <= _LONGEST_NS else min(4 * rows, problem.m)
 
 
-def _time(problem, max_seconds):
+def _operands(problem):
     rng = np.random.default_rng(0)
 
     def operand(rows, cols, kind):
-        values = rng.integers(0, 2, problem.batch + (rows, cols)).astype(numpy_dtype(kind.dtype))
+        values = rng.integers(0, 2, problem.batch + (rows, cols), np.int8)
+        values = values.astype(numpy_dtype(kind.dtype))
         if kind.order != "column":
             return values
         return np.ascontiguousarray(np.swapaxes(values, -1, -2)).swapaxes(-1, -2)
 
-    a = operand(problem.m, problem.k, problem.a)
-    b = operand(problem.k, problem.n, problem.b)
+    return operand(problem.m, problem.k, problem.a), operand(problem.k, problem.n, problem.b)
+
+
+def _time(a, b, flops, seconds):
     timed = measure_host(
-        lambda: np.matmul(a, b), problem.flops, max_runs=10_000, min_seconds=0.2,
-        max_seconds=max_seconds,
-    )  # fmt: skip
+        lambda: np.matmul(a, b), flops, max_runs=10_000, min_seconds=seconds, max_seconds=0.5
+    )
     return timed.minimum_ns

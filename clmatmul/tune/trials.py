@@ -32,7 +32,8 @@ _LIMITED_BY_TIMEOUT = ("build", "launch", "verify", "time", "meter", "compare", 
 
 
 class Trials:
-    """A device, tried through workers. `profile` is its DeviceProfile.
+    """A device, tried through workers. `profile` is its DeviceProfile, `jobs` how many build side
+    by side.
 
     selector: the device as `selection.select` takes it from text, None for the default, or a
     DeviceProfile. timeout: seconds that each state of a trial may last, instead of limits drawn
@@ -50,7 +51,7 @@ class Trials:
         self._problem = None
         self._programs = tempfile.mkdtemp(prefix="clmatmul-tune-")
         self._timer = Lane(selector, self._programs, True, entered, objective)
-        self._jobs = jobs or min(len(_cores()), _MOST_JOBS)
+        self.jobs = jobs or min(len(_cores()), _MOST_JOBS)
         self._builders, self._pool = [], None
         try:
             self.profile = self._timer.open()
@@ -63,9 +64,9 @@ class Trials:
 
     def _builders_cores(self):
         """The core of each builder. PoCL's threads would meet on the same cores otherwise."""
-        if self.profile.family != "pocl" or self._jobs == 1:
-            return [None] * self._jobs
-        return list(itertools.islice(itertools.cycle(_cores()), self._jobs))
+        if self.profile.family != "pocl" or self.jobs == 1:
+            return [None] * self.jobs
+        return list(itertools.islice(itertools.cycle(_cores()), self.jobs))
 
     def prepare(self, problem, seed):
         """Have the timing worker make the operands of a problem. DeviceError if it cannot."""
@@ -99,7 +100,7 @@ class Trials:
         Configurations that share a program follow each other on one builder.
         """
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._jobs)
+            self._pool = ThreadPoolExecutor(self.jobs)
         problem = problem_to_dict(self._problem)
         groups = {}
         for config in configs:

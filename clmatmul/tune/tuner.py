@@ -43,6 +43,7 @@ _ROUNDS = 903
 _FINAL_SECONDS = 4
 _AGAIN_SECONDS = 1.5
 _PROOF_SECONDS = 3
+_NUMPY_SECONDS = 0.2
 # An interrupted search publishes only a best that is this much faster; a final asks once more
 # about one that is less.
 _CLEAR_WIN = 1.1
@@ -228,7 +229,7 @@ class _Tuner:
         search = self._search(problem, budget)
         self._progress.begin(search)
         try:
-            search.numpy_ns = numpy_time_ns(problem)
+            search.numpy_ns = numpy_time_ns(problem, _numpy_seconds(budget))
             self._trials.prepare(problem, self._options.seed)
             stopped = self._run(search)
             self._measure_peaks(problem)
@@ -254,7 +255,8 @@ class _Tuner:
             if search.default() is None:
                 self._try_all(search, [choice.config], regardless=True)
         rng = random.Random(self._options.seed)
-        for batch in self._options.strategy(search.space, rng, search.records):
+        strategy = self._options.strategy
+        for batch in strategy(search.space, rng, search.records, self._trials.jobs):
             self._try_all(search, batch)
             if self._is_spent(search):
                 return f"the budget of {search.budget} was spent"
@@ -392,6 +394,11 @@ class _Tuner:
             objective=search.objective,
             peaks=self._peaks.get(search.problem.compute),
         )
+
+
+def _numpy_seconds(budget):
+    """The seconds for which NumPy is timed, or twice: a fiftieth of a short budget."""
+    return _NUMPY_SECONDS if budget.seconds is None else min(_NUMPY_SECONDS, budget.seconds / 50)
 
 
 def _part_of(budget, seconds):

@@ -50,8 +50,9 @@ class Session:
         if isinstance(selector, dict):
             selector = DeviceProfile.from_json(json.dumps(selector))
         self._device = resolve(selector)
-        if self._device.profile.family == "pocl":
-            os.environ["CLMATMUL_CACHE"] = "0"  # it keeps what it compiles; binaries cost more
+        if self._device.profile.family in ("pocl", "nvidia"):
+            # They keep what they compile; binaries cost more: NVIDIA's is compiled once again.
+            os.environ["CLMATMUL_CACHE"] = "0"
         if request.get("objective") == "energy":
             self._meter = find_meter(self._device)
         if request.get("core") is not None:
