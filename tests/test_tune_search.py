@@ -247,6 +247,23 @@ def test_a_small_gain_that_new_buffers_do_not_show_is_not_kept(tmp_path, monkeyp
     assert "1.04× (1.04 to 1.04 in 903 rounds) as fast, but not with other" in found.verdict
 
 
+def test_a_large_gain_that_may_be_small_has_to_show_twice(tmp_path, monkeypatch):
+    calls = []
+
+    def times(configs, rounds):
+        """1.3 times as fast in one round more than half, 1.02 times in the others; then slower."""
+        calls.append(configs)
+        gains = [1.3 if i % 10 < 5 or i == 6 else 1.02 for i in range(rounds)]
+        ours = [100 / (x if len(calls) == 1 else 0.9) for x in gains]
+        return [[100.0] * rounds, ours, *([200.0] * rounds for _ in configs[2:])]
+
+    device = Device(monkeypatch, by_config({FAST: 9 * MS}), times)
+    (found,) = search(tmp_path).problems
+    default = untuned(device)[0].config
+    assert calls[1] == [default, FAST] and found.winner.config == default
+    assert "but not with other buffers" in found.verdict
+
+
 def test_the_default_is_the_first_untuned_choice_that_works(tmp_path, monkeypatch):
     device = Device(monkeypatch, by_config({}))
     first, second = (x.config for x in untuned(device)[:2])

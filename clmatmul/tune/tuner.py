@@ -45,7 +45,7 @@ _AGAIN_SECONDS = 1.5
 _PROOF_SECONDS = 3
 _NUMPY_SECONDS = 0.2
 # An interrupted search publishes only a best that is this much faster; a final asks once more
-# about one that is less.
+# about one that may be less.
 _CLEAR_WIN = 1.1
 
 
@@ -323,7 +323,7 @@ class _Tuner:
                     doubt = against
                     note = (f"too close to call: {measured[at].config} is {against} as {better}; "
                             "default kept")  # fmt: skip
-            elif against.ratio < _CLEAR_WIN and not self._holds(search, measured[0], measured[at]):
+            elif against.low < _CLEAR_WIN and not self._holds(search, measured[0], measured[at]):
                 if doubt is None:
                     doubt = against
                     note = (f"too close to call: {measured[at].config} is {against} as {better}, "
