@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from test_tune_search import FAST, MS, Device, by_config, passed, search
+from made_up_devices import FAST, MS, Device, by_config, passed, search
 
 from clmatmul.cli.main import main
 from clmatmul.config import TileConfig

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from test_tune_search import FAST, MS, PROBLEM, Device, Trial, search, towards
+from made_up_devices import FAST, MS, PROBLEM, Device, Trial, search, towards
 
 from clmatmul.tune import charts
 from clmatmul.tune.html import importance, page
