@@ -9,6 +9,7 @@ import pytest
 
 from clmatmul.choose import checked
 from clmatmul.config import TileConfig
+from clmatmul.device_profile import DeviceProfile
 from clmatmul.explanation import plain_problem
 from clmatmul.space import parse_within
 from clmatmul.variants import load_variant
@@ -72,12 +73,25 @@ def test_forty_shapes_are_spread_over_the_file(tmp_path):
 
 @pytest.mark.parametrize("name", tune_gain.PARTS)
 def test_the_parts_of_the_space_are_there(name):
-    for text in tune_gain.PARTS[name] + tune_gain.NARROW.get(name, ()):
+    more = tune_gain.NARROW.get(name, ()) + tune_gain.SMALL.get(name, ())
+    for text in tune_gain.PARTS[name] + more:
         ((variant, wanted),) = parse_within(text).items()
         allowed = load_variant(variant).all_parameters()
         assert set(wanted) <= set(allowed)
         for parameter, values in wanted.items():
             assert set(values) <= set(allowed[parameter]), (variant, parameter)
+
+
+def test_only_what_is_to_be_run_is_compiled_where_a_part_was_gone_through(tmp_path):
+    """On a GPU: the fastest of it, and what would be chosen."""
+    text = (ROOT / "tests" / "profiles" / "nvidia-h200.json").read_text()
+    profile, problem = DeviceProfile.from_json(text), plain_problem(512, 2, 512)
+    journal = steps.Journal(tmp_path / "journal.jsonl")
+    every = tune_gain._to_be_run("h200", "a", problem, profile, journal)
+    assert every == tune_gain.candidates("h200", problem, profile)
+    journal.add("a, part", {"configs": [str(every[-1])]})
+    few = tune_gain._to_be_run("h200", "a", problem, profile, journal)
+    assert few[0] == every[-1] and every[0] in few and len(few) < len(every) / 3
 
 
 def test_every_landscape_has_its_problem():

@@ -76,8 +76,10 @@ SMALL = {
         "vector_width=2, prefetch=1, unroll=8, slices=8, splits=1|4, group_rows=8)",
         "register_blocked(tile_m=16|32|64, tile_n=16|32|64, tile_k=32, micro_m=8, micro_n=4, "
         "vector_width=4, prefetch=1, unroll=8, slices=4, splits=1|8, group_rows=8)",
-        "line_dot(micro_m=1|4, micro_n=1|4, lanes=32|128, teams=2, vector_width=4, unroll=2, "
+        "line_dot(micro_m=1|4, micro_n=1|4, lanes=32|128, teams=2, vector_width=4, unroll=1|2, "
         "splits=1|4)",
+        "nv_async(tile_m=32|64, tile_n=32|64|128, tile_k=16, micro_m=4|8, micro_n=4, stages=3, "
+        "registers=0, group_rows=8, splits=1|4|8|16, wave=0)",
         "line_sweep(few=1|8|16, vector_width=4, lanes=32|128, slices=8, tile_k=16, unroll=4, "
         "splits=1|8)",
     ),
@@ -96,8 +98,9 @@ _FEW_COLUMNS = 16
 _MOST_FLOPS = 5e9
 _COUNT = 40
 _FEW = 3  # of a part, run in turn with the default and the tuned choice
-_ROUNDS = 1001
+_ROUNDS, _GPU_ROUNDS = 1001, 401  # a GPU's times differ little
 _SECONDS = 4
+_BYTES_A_SHARE = 5e7  # of operands: as much of the tuner's time as a small product has
 
 
 def shapes(path, count=_COUNT):
@@ -175,9 +178,13 @@ def tuned(problem, folder, device, seed=0, budget="60s"):
 
 def tuned_together(journal, problems, folder, selector, budget):
     """The step 'tuned' of each key → problem, in one session of the tuner."""
-    reports = tune(list(problems.values()), selector, budget, db=folder).problems
+    # Operands take their time to be made.
+    weights = [1 + x.minimum_bytes / _BYTES_A_SHARE for x in problems.values()]
+    given = list(problems.values())
+    reports = tune(given, selector, budget, db=folder, weights=weights).problems
     for key, found in zip(problems, reports, strict=True):
         journal.add(key, {"config": str(found.winner.config), "trials": found.tried,
+                          "seconds": round(found.seconds, 2),
                           "verdict": found.verdict})  # fmt: skip
     return {"shapes": len(reports)}
 
@@ -206,7 +213,7 @@ def against_best(problem, wanted, few, selector, device):
     if device.profile.is_cpu:
         costs = retimed(problem, configs, _SECONDS, selector)
     else:
-        costs = in_turn(device, problem, configs, _ROUNDS, _SECONDS)
+        costs = in_turn(device, problem, configs, _GPU_ROUNDS, _SECONDS)
     times = dict(zip(configs, costs, strict=True))
     best = min(times, key=lambda x: statistics.median(times[x]))
     found = {"best": str(best), "rounds": len(times[best])}
@@ -231,9 +238,8 @@ def steps_of(space, chosen, folder, journal, selector, budget, together=None):
     keys = {key_of(number, name, problem): problem for number, (name, problem) in chosen}
     for key, problem in keys.items():
         yield f"{key}, part", lambda p=problem: through_part(space, p, device)
-        if device.profile.is_cpu:
-            yield f"{key}, untuned", lambda k=key, p=problem: untuned(
-                journal, k, p, selector, device)  # fmt: skip
+        yield f"{key}, untuned", lambda k=key, p=problem: untuned(
+            journal, k, p, selector, device)  # fmt: skip
     open_ = {f"{x}, tuned": p for x, p in keys.items() if f"{x}, tuned" not in journal.found}
     if together and open_:
         yield "together", lambda: tuned_together(journal, open_, folder / "db", selector, together)
@@ -249,14 +255,18 @@ def key_of(number, name, problem):
     return f"{number} {name} {problem}"
 
 
-def compile_ahead(space, chosen, selector, jobs, seconds):
+def compile_ahead(space, chosen, selector, jobs, seconds, journal):
     """Have the runtime compile all programs of the parts, with no time taken.
+
+    On a GPU, where a part was gone through on another day, only those that were the fastest there,
+    and what would be chosen without a record.
 
     Runtimes for CPUs compile anew for the first launch of a size, so there each one is run.
     """
     device = opened(selector)
     if not device.profile.is_cpu:
-        parts = [(x, candidates(space, x, device.profile)) for _, (_, x) in chosen]
+        parts = [(x, _to_be_run(space, key_of(number, name, x), x, device.profile, journal))
+                 for number, (name, x) in chosen]  # fmt: skip
         programs, compiled, failed = compile_side_by_side(device.profile, parts, jobs, seconds)
         print(f"{programs} programs, {compiled} compiled, {failed} failed", flush=True)
         return
@@ -264,6 +274,14 @@ def compile_ahead(space, chosen, selector, jobs, seconds):
         configs = candidates(space, problem, device.profile)
         failed = compile_all(device, problem, configs)
         print(f"{key_of(number, name, problem)}: {len(configs)}, {failed} failed", flush=True)
+
+
+def _to_be_run(space, key, problem, profile, journal):
+    part = journal.found.get(f"{key}, part")
+    if part is None:
+        return candidates(space, problem, profile)
+    untuned = choose(problem, profile, TuningDatabase((), shipped_records(profile.key)))
+    return (*(TileConfig.parse(x) for x in part["configs"]), *(x.config for x in untuned[:-1]))
 
 
 def summary(found):
@@ -302,12 +320,14 @@ def main(argv=None):
     chosen = list(enumerate(shapes(arguments.file)))[first:last]
     if arguments.compile:
         compile_ahead(arguments.space, chosen, arguments.device, arguments.jobs,
-                      arguments.seconds)  # fmt: skip
+                      arguments.seconds, journal)  # fmt: skip
         return 0
 
     def steps():
         found = steps_of(arguments.space, chosen, arguments.folder, journal, arguments.device,
                          arguments.budget, arguments.together)  # fmt: skip
+        if arguments.together:
+            return [x for x in found if not x[0].endswith(", untuned")]
         return [x for x in found if x[0].endswith((", part", ", untuned")) or not arguments.parts]
 
     return go_on(journal, steps, arguments.seconds, summary)
