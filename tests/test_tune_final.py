@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from made_up_devices import FAST, MS, Device, by_config, search, untuned
 
 from clmatmul.config import TileConfig
@@ -34,6 +35,18 @@ def test_too_close_to_call_is_said(tmp_path, monkeypatch):
     (found,) = search(tmp_path).problems
     assert found.verdict.startswith(f"too close to call: {FAST} is 1.01× (0.97 to 1.01")
     assert found.winner.config == untuned(device)[0].config
+
+
+@pytest.mark.parametrize("gain, kept", [(1.008, True), (1.012, False)])
+def test_a_gain_below_a_hundredth_is_none(tmp_path, monkeypatch, gain, kept):
+    def times(configs, rounds):
+        return [[100.0] * rounds, *([100 / gain] * rounds for _ in configs[1:])]
+
+    device = Device(monkeypatch, by_config({FAST: 9 * MS}), times)
+    (found,) = search(tmp_path).problems
+    default = untuned(device)[0].config
+    assert (found.winner.config == default) is kept
+    assert found.verdict.startswith("too close to call: ") is kept
 
 
 def test_finalists_are_ranked_by_rounds_and_doubt_about_one_does_not_end_the_final(

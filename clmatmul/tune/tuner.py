@@ -47,6 +47,7 @@ _NUMPY_SECONDS = 0.2
 # An interrupted search publishes only a best that is this much faster; a final asks once more
 # about one that may be less.
 _CLEAR_WIN = 1.1
+_LEAST_GAIN = 1.01  # what is less in one process is a loss in another as often
 
 
 def tune(
@@ -318,7 +319,7 @@ class _Tuner:
             if at == 0:
                 break
             against = comparisons[at]
-            if against.verdict != "faster":
+            if against.verdict != "faster" or against.ratio < _LEAST_GAIN:
                 if doubt is None:
                     doubt = against
                     note = (f"too close to call: {measured[at].config} is {against} as {better}; "
