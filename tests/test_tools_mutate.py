@@ -6,16 +6,22 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 TOOLS = Path(__file__).resolve().parent.parent / "tools"
 sys.path.insert(0, str(TOOLS))
 
+import mutants as mutants_module  # noqa: E402
 import mutate_children  # noqa: E402
+import mutate_places  # noqa: E402
 import mutate_run  # noqa: E402
-from mutants import mutants  # noqa: E402
+import mutate_worker  # noqa: E402
 from mutate_children import result, results  # noqa: E402
 from mutate_run import Reason, merged, survivors, table  # noqa: E402
+
+from clmatmul import selection, templates  # noqa: E402
+from clmatmul.plan import make_plan, render_launch  # noqa: E402
 
 KERNEL = """\
 // a comment with i < k and a + b
@@ -41,8 +47,15 @@ void tiled(__global const float *a,
 """
 
 
+def mutants(text=KERNEL, places=None):
+    """Each line from a line of its own, but for the unrolled ones."""
+    lines = text.split("\n")
+    own = ["unrolled" if "c0_" in x else f"tiled#{i}" for i, x in enumerate(lines)]
+    return mutants_module.mutants(text, places or own)
+
+
 def changed(operator):
-    return [x.after.strip() for x in mutants(KERNEL) if x.operator == operator]
+    return [x.after.strip() for x in mutants() if x.operator == operator]
 
 
 @pytest.mark.parametrize("operator, texts", [
@@ -71,7 +84,7 @@ def test_faults_that_people_make(operator, texts):
 
 
 def test_only_code_is_changed_and_only_one_line():
-    for mutant in mutants(KERNEL):
+    for mutant in mutants():
         lines = KERNEL.split("\n")
         assert not mutant.before.strip().startswith(("//", "__kernel", "const index_t k"))
         assert not any(x in mutant.before for x in ("__local", "part_b", "asm"))
@@ -87,7 +100,56 @@ def test_swapped_means_something_else():
 
 
 def test_unrolled_lines_are_changed_at_both_ends():
-    assert {x.number for x in mutants(KERNEL) if "c0_" in x.before} == {13, 15}
+    assert {x.number for x in mutants() if "c0_" in x.before} == {13, 15}
+
+
+def test_one_line_of_a_template_is_one_place_whatever_a_configuration_puts_there():
+    """Other types, numbers and neighbours further away; another line with the same text is not."""
+    one = "    const float4 x = a[row * 4 + 1];", ["parts/load.mako#1"]
+    other = "const half2 y = 5, x = a[row * 16 + 3];", ["parts/load.mako#1"]
+
+    def keys(text, places):
+        return {x.key for x in mutants(text, places) if x.operator == "number"}
+
+    assert len(keys(*one)) == 4 and keys(*one) < keys(*other)
+    assert not keys(*one) & keys(one[0], ["parts/load.mako#2"])
+    assert len(keys(one[0].replace("row", "col"), one[1]) & keys(*one)) == 2  # those of the 1
+    assert mutants(one[0], [None]) == []
+
+
+def test_places_of_a_rendered_kernel():
+    """Each line that can be changed comes from a template, shared lines from the same place."""
+    from kinds import plain_kind, test_configs
+
+    from clmatmul.cases import make_case
+
+    found = {}
+    for name in ("naive", "tiled"):
+        config, kind = test_configs(name)[0], plain_kind("float32", beta="general", c="float32")
+        case = make_case(kind, 5, 6, 7, "exact", np.random.default_rng(1), with_result=False)
+        plan = make_plan(case.problem, selection.resolve().profile, config)
+        text = render_launch(plan, plan.launches[0])
+        places = mutate_places.places_of(plan, plan.launches[0])
+        assert render_launch(plan, plan.launches[0]) == text and "\x01" not in text
+        for line, place in zip(text.split("\n"), places, strict=True):
+            if place and "write_out(out, out_base" in line:
+                found.setdefault(place, set()).add(name)
+            if place and place.startswith(name):
+                assert line.strip()[:8] in templates.text(name) or "${" in templates.text(name)
+        assert {x.partition("#")[0] for x in places if x} >= {name, "parts/store.mako"}
+    assert list(found.values()) == [{"naive", "tiled"}]
+
+
+def test_marks_stand_behind_lines_of_text_alone():
+    text = (
+        "<%! \nx = 1\n%>\n## no\n% if x:\na ${f('}')} b\\\n% endif\n${g(\n1)} c\n<%doc>\n\n</%doc>"
+    )
+    lines = mutate_places.marked("part", text).split("\n")
+    assert [i for i, x in enumerate(lines) if "\x01part#" in x] == [2, 5, 8, 11]
+    assert lines[5].startswith("a ${f('}')} b\x01") and lines[5].endswith("\x02\\")
+    same = mutate_places.marked("part", "x\nx\ny").split("\n")
+    assert len(set(same)) == 3
+    assert mutate_places.marked("part", "new\nx\nx\ny").split("\n")[1:] == same
 
 
 def test_results_of_a_child_that_crashes_or_does_not_end(monkeypatch):
@@ -117,8 +179,8 @@ def test_results_of_a_child_that_crashes_or_does_not_end(monkeypatch):
 
 
 def fate(key, how, variant="tiled", operator="number", before="a + 1", step="quick", **more):
-    return dict(variant=variant, entry="tiled", key=key, how=how, operator=operator,
-                before=before, after="", step=step, **{"text": "t", **more})  # fmt: skip
+    return dict(variant=variant, entry="tiled", key=key, how=how, operator=operator, before=before,
+                after="", step=step, **{"text": "t", "place": "tiled#1", **more})  # fmt: skip
 
 
 def test_what_later_steps_see_counts():
@@ -135,17 +197,21 @@ def test_one_program_that_shows_a_fault_is_enough():
     fates = [fate("x", "survived"), fate("x", "wrong", **other), fate("y", "survived"),
              fate("y", "same", step="compile"), fate("y", "survived", **other),
              fate("z", "survived"), fate("z", "same", step="compile"),
-             fate("z", "same", step="compile", **third)]  # fmt: skip
-    assert [x["how"] for x in merged(fates).values()] == ["wrong", "survived", "same"]
+             fate("z", "same", step="compile", **third), fate("w", "build"),
+             fate("w", "survived", **other)]  # fmt: skip
+    ends = merged(fates)
+    assert {k: x["how"] for k, x in ends.items()} == {
+        "x": "wrong", "y": "survived", "z": "same", "w": "survived"
+    }  # fmt: skip
     work = {step: mutate_run.work_of(step, fates, ()) for step in mutate_run.STEPS}
-    x, y = ("tiled", "tiled", "x"), ("tiled", "tiled", "y")
-    assert work["quick"]["over"] == work["simulate"]["over"] == [x]
-    assert len(work["quick"]["places"]) == 5
-    assert work["compile"]["places"] == work["simulate"]["places"] == [(*y, "u")]
-    fates = [fate("y", "survived", text=x) for x in "tu"]
-    assert mutate_run.work_of("simulate", fates, ())["places"] == [(*y, "t")]
-    fates.append(fate("y", "survived", step="simulate"))
-    assert mutate_run.work_of("simulate", fates, ())["places"] == []
+    assert work["quick"]["over"] == work["simulate"]["over"] == ["x"]
+    assert len(work["quick"]["places"]) == 7
+    assert work["compile"]["places"] == [("w", "u"), ("y", "u")]
+    assert work["simulate"]["places"] == [("w", "u"), ("y", "u")]
+    fates.append(fate("y", "survived", step="compile", text="u"))
+    assert mutate_run.work_of("compile", fates, ())["places"] == [("w", "u")]
+    fates.append(fate("y", "survived", step="simulate", text="u"))
+    assert mutate_run.work_of("simulate", fates, ())["places"] == [("w", "u")]
 
 
 def test_survivors_need_a_reason():
@@ -153,7 +219,89 @@ def test_survivors_need_a_reason():
     because = Reason("for a test", operator="number", variant="tiled", before=r"a \+")
     assert [x["key"] for x in survivors(fates, (because,))] == ["y"]
     assert survivors(fates, (Reason("other kernel", variant="naive"),)) == fates[:2]
+    assert survivors(fates, (Reason("its place", place="tiled"),)) == []
     assert table(fates, (because,))[1] == ["tiled", "2", "0", "0", "0", "0", "0", "1", "1"]
+
+
+def test_a_reason_for_one_kernel_does_not_cover_another_that_shares_the_line():
+    shared = {"place": "parts/store.mako#1"}
+    fates = [fate("x", "survived", **shared),
+             fate("x", "survived", variant="naive", text="u", **shared)]  # fmt: skip
+    for because, left in ((Reason("one", variant="tiled"), ["naive"]), (Reason("both"), [])):
+        found = survivors(merged(fates, (because,)).values(), (because,))
+        assert [x["variant"] for x in found] == left
+
+
+class Program:
+    """One of a schedule: what it says of mutants, in place of a child's work."""
+
+    def __init__(self, variant, digest, keys):
+        self.variant, self.entry, self.digest = variant, variant, digest
+        self.mutants, self.waiting, self.checked = dict.fromkeys(keys), [], True
+
+    def fate(self, key, how, note, step):
+        return fate(key, how, self.variant, text=self.digest, step=step)
+
+
+def judge_all(programs, killed, step="quick", limit=9, given=None):
+    """(key, program) in the order in which a schedule tries them; `killed`: such that are seen."""
+    tried = []
+    schedule = mutate_worker.Schedule(
+        programs, given or {"over": [], "places": []}, step, limit, lambda fate: None
+    )
+    while task := schedule.take(1):
+        for key in list(task.left):
+            tried.append((key, task.program.digest))
+            task.got("wrong" if tried[-1] in killed else "survived", "")
+        task.over()
+    return tried
+
+
+def test_a_survivor_goes_on_to_another_kernel_first_and_a_kill_ends_it():
+    programs = [Program("tiled", "t1", "xy"), Program("tiled", "t2", "xyz"),
+                Program("naive", "n1", "x")]  # fmt: skip
+    tried = judge_all(programs, {("y", "t1"), ("x", "t2")})
+    assert [x for x in tried if x[0] == "x"] == [("x", "t1"), ("x", "n1"), ("x", "t2")]
+    assert [x for x in tried if x[0] == "y"] == [("y", "t1")]
+    assert tried.index(("z", "t2")) < tried.index(("x", "n1"))  # what nobody judged yet
+    tried = judge_all([Program("a", "1", "x"), Program("b", "2", "x")], set(), limit=1)
+    assert tried == [("x", "1")]
+    known = {"over": ["y"], "places": [("x", "t1")]}
+    programs = [Program("tiled", "t1", "xy"), Program("tiled", "t2", "xy")]
+    assert judge_all(programs, set(), given=known) == [("x", "t2")]
+
+
+def test_a_crash_behind_another_mutant_is_judged_anew():
+    program = Program("tiled", "t1", ["x", "y"])
+    seen = []
+    given = {"over": [], "places": []}
+    schedule = mutate_worker.Schedule(
+        [program], given, "quick", 1, lambda x: seen.append((x["key"], x["how"]))
+    )
+    task = schedule.take(1)
+    task.got("wrong", "")
+    task.got("crash", "")
+    task.over()
+    assert seen == [("x", "wrong")] and program.waiting == ["y"]
+    schedule.take(1).got("crash", "")
+    assert seen[-1] == ("y", "crash")
+
+
+def test_a_kernel_that_fails_as_it_is_ends_all():
+    program = Program("tiled", "t1", ["x"])
+    program.checked, program.target = False, Target()
+    schedule = mutate_worker.Schedule(
+        [program], {"over": [], "places": []}, "quick", 1, lambda fate: None
+    )
+    with pytest.raises(SystemExit, match="fails as it is: tiled@ float32 tiled: wrong why"):
+        schedule.take(1).got("wrong", "why")
+
+
+class Target:
+    config = "tiled@"
+
+    class kind:
+        key = "float32"
 
 
 def test_every_reason_is_one():

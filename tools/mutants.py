@@ -1,8 +1,11 @@
 """Faults put into the text of a kernel, one at a time: what tests are to find.
 
 Pure: OpenCL C text in, mutants out. Each operator stands for a slip that people make when they
-write such kernels. Lines that differ only in their digits (unrolled code, or other tiles) count as
-one line, of which the first and the last are changed.
+write such kernels. What is mutated is the templates, in what is made of them: a change of the same
+words of a line of a template, between the same neighbours, is one mutant, whatever the types and
+numbers are that a configuration puts there, and in whichever kernels a shared part stands. Of the
+lines that one line of a template becomes in a program (unrolled code), the first and the last are
+changed, each for itself.
 """
 
 import hashlib
@@ -14,25 +17,33 @@ _SWAPS = (("row", "col"), ("first", "second"), ("_m", "_n"), ("tile_a", "tile_b"
 _CALLS = ("multiply", "add", "multiply_add")
 _SKIPPED = re.compile(r"^\s*(//|#|typedef\b|__kernel\b|$)|__attribute__|^\s*const \w+ \w+[,)]|"
                       r"^\s*(static inline|__global|void)\b.*[,{]\s*$")  # fmt: skip
+_TYPES = re.compile(
+    r"\b(float|double|half|u?char|u?short|u?int|u?long|acc_t|scalar_t|index_t)\d*\b"
+)
+_WORDS = re.compile(r"\w+|[^\w\s]")
+_NEIGHBOURS = 2  # words on either side that make a change this one
 
 
 @dataclass(frozen=True)
 class Mutant:
     """One fault: the operator, the line that it changes (from 1), before and after.
 
-    form: the same for the same change of a line that differs only in its digits.
+    place: the line of a template that it came from (see mutate_places). end: 0 for the first, -1
+    for the last of the lines that it became.
     """
 
     operator: str
     number: int
     before: str
     after: str
-    form: tuple
+    place: str
+    end: int
 
     @property
     def key(self):
-        """The same for the same fault, wherever its line stands and whatever its digits are."""
-        return hashlib.sha256(repr(self.form).encode()).hexdigest()[:10]
+        """The same for the same fault in the same line of a template, in whatever program."""
+        form = (self.operator, _change(self.before, self.after), self.place, self.end)
+        return hashlib.sha256(repr(form).encode()).hexdigest()[:10]
 
     def applied(self, text):
         """The text with this fault."""
@@ -41,27 +52,60 @@ class Mutant:
         return "\n".join(lines)
 
 
-def mutants(text):
-    """Every Mutant of a kernel's text, in the order of its lines."""
+def mutants(text, places):
+    """Every Mutant of a kernel's text, in the order of its lines; of those with one key, the first.
+
+    places: for each line, the place that it came from, or None where nothing is to be changed.
+    """
     lines = text.split("\n")
     alike = {}
-    for number, line in enumerate(lines, 1):
-        alike.setdefault(re.sub(r"\d+", "0", line.strip()), []).append(number)
-    chosen = {
-        numbers[at]: (form, at) for form, numbers in alike.items() for at in (-1, 0)
-    }  # fmt: skip
-    found, seen = [], set()
-    for number, line in enumerate(lines, 1):
-        if number not in chosen or _SKIPPED.search(line):
-            continue
+    for number, (line, place) in enumerate(zip(lines, places, strict=True), 1):
+        if place and not _SKIPPED.search(line):
+            alike.setdefault((place, re.sub(r"\d+", "0", line.strip())), []).append(number)
+    ends = {numbers[end]: (place, end) for (place, _), numbers in alike.items() for end in (-1, 0)}
+    found = {}
+    for number, (place, end) in sorted(ends.items()):
+        line = lines[number - 1]
         code, mark, comment = line.partition("//")
         for operator, change in OPERATORS.items():
-            for i, after in enumerate(change(code)):
-                if after != code and (number, after) not in seen:
-                    seen.add((number, after))
-                    form = (operator, i, *chosen[number])
-                    found.append(Mutant(operator, number, line, after + mark + comment, form))
-    return found
+            for after in change(code):
+                if after != code:
+                    after += mark + comment
+                    mutant = Mutant(operator, number, line, after, place, end)
+                    found.setdefault(mutant.key, mutant)
+    return _distinct(found.values())
+
+
+def _distinct(found):
+    """One Mutant of each text that comes of it: two operators may make the same."""
+    return list({(x.number, x.after): x for x in reversed(list(found))}.values())[::-1]
+
+
+def _change(before, after):
+    """(words before it, what is changed, what it becomes, words behind it), types and numbers 0."""
+    i = j = 0
+    short = min(len(before), len(after))
+    while i < short and before[i] == after[i]:
+        i += 1
+    while j < short - i and before[-1 - j] == after[-1 - j]:
+        j += 1
+    while i and _is_of_word(before[i - 1]):
+        i -= 1
+    while j and _is_of_word(before[len(before) - j]):
+        j -= 1
+    old, new = before[i : len(before) - j], after[i : len(after) - j]
+    if old.isdecimal() and new.isdecimal():
+        new = "larger" if int(new) > int(old) else "smaller"
+    left, old, new, right = map(_words, (before[:i], old, new, before[len(before) - j :]))
+    return left[-_NEIGHBOURS:], old, new, right[:_NEIGHBOURS]
+
+
+def _is_of_word(c):
+    return c.isalnum() or c == "_"
+
+
+def _words(text):
+    return _WORDS.findall(re.sub(r"\d+", "0", _TYPES.sub("T", text)))
 
 
 def _each(pattern, replacement):

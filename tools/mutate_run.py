@@ -7,9 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,17 +19,21 @@ TOOLS = Path(__file__).resolve().parent
 JUSTIFIED = TOOLS / "mutants_justified.json"
 KILLED = ("wrong", "crash", "hang", "simulator")
 STEPS = ("quick", "compile", "simulate")
-_ORDER = (*KILLED, "build", "survived", "same")
+_ORDER = (*KILLED, "survived", "same", "build")
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why mutants of a pattern change nothing that a test could see. Patterns are of `re`."""
+    """Why mutants of a pattern change nothing that a test could see. Patterns are of `re`.
+
+    place: of the template that has the line; variant and entry: of a program that was made of it.
+    """
 
     reason: str
     operator: str = ".*"
     variant: str = ".*"
     entry: str = ".*"
+    place: str = ".*"
     before: str = ""
     after: str = ""
 
@@ -40,6 +42,7 @@ class Reason:
             re.fullmatch(self.operator, fate["operator"])
             and re.fullmatch(self.variant, fate["variant"])
             and re.fullmatch(self.entry, fate["entry"])
+            and re.fullmatch(self.place, template_of(fate))
             and re.search(self.before, fate["before"])
             and re.search(self.after, fate["after"])
         )
@@ -50,19 +53,20 @@ def reasons(path=JUSTIFIED):
     return tuple(Reason(**x) for x in json.loads(path.read_text(encoding="utf-8")))
 
 
-def name_of(fate):
-    return (fate["variant"], fate["entry"], fate["key"])
+def template_of(fate):
+    """The template that has the line: a kernel's own, or parts/NAME.mako."""
+    return fate["place"].partition("#")[0]
 
 
 def place_of(fate):
     """A mutant in one of the programs that have its line."""
-    return (*name_of(fate), fate["text"])
+    return (fate["key"], fate["text"])
 
 
-def merged(fates):
-    """(variant, entry, key) → fate: a kill in any program at any step, else the worst that is left.
+def ends_of(fates):
+    """key → the last fate in each program: a later step stands for an earlier one.
 
-    In one program a later step stands for an earlier one: what survived may be the same code.
+    What survived may be the same code.
     """
     places = {}
     for fate in sorted(fates, key=lambda x: STEPS.index(x["step"])):
@@ -71,31 +75,39 @@ def merged(fates):
             places[place_of(fate)] = fate
     found = {}
     for fate in places.values():
-        held = found.get(name_of(fate))
-        if held is None or _ORDER.index(fate["how"]) < _ORDER.index(held["how"]):
-            found[name_of(fate)] = fate
+        found.setdefault(fate["key"], []).append(fate)
     return found
+
+
+def merged(fates, justified=()):
+    """key → fate: a kill in any program at any step, else one that no reason covers, else any."""
+
+    def rank(fate):
+        alive = fate["how"] == "survived" and not covered(fate, justified)
+        return _ORDER.index(fate["how"]), not alive
+
+    return {key: min(found, key=rank) for key, found in ends_of(fates).items()}
+
+
+def covered(fate, justified):
+    return any(reason.covers(fate) for reason in justified)
 
 
 def survivors(fates, justified):
     """Those that no test kills and no reason covers."""
-    return [
-        fate
-        for fate in fates
-        if fate["how"] == "survived" and not any(reason.covers(fate) for reason in justified)
-    ]
+    return [x for x in fates if x["how"] == "survived" and not covered(x, justified)]
 
 
 def table(fates, justified):
-    """Rows of texts: how many mutants of each variant came to which end."""
-    alive = Counter(x["variant"] for x in survivors(fates, justified))
-    rows = [["variant", "mutants", *KILLED, "same code", "justified", "SURVIVED"]]
-    for variant in sorted({x["variant"] for x in fates}):
-        of_it = Counter(x["how"] for x in fates if x["variant"] == variant)
+    """Rows of texts: how many mutants of each template came to which end."""
+    alive = Counter(template_of(x) for x in survivors(fates, justified))
+    rows = [["template", "mutants", *KILLED, "same code", "justified", "SURVIVED"]]
+    for template in sorted({template_of(x) for x in fates}):
+        of_it = Counter(x["how"] for x in fates if template_of(x) == template)
         total = sum(of_it.values()) - of_it["build"]
         ends = [of_it[how] for how in (*KILLED, "same")]
-        ends += [of_it["survived"] - alive[variant], alive[variant]]
-        rows.append([variant, *(str(x) for x in (total, *ends))])
+        ends += [of_it["survived"] - alive[template], alive[template]]
+        rows.append([template, *(str(x) for x in (total, *ends))])
     return rows
 
 
@@ -109,19 +121,6 @@ def markdown(fates, justified):
         "Mutants that do not build are not counted.",
         markdown_table(table(fates, justified)),
     ])  # fmt: skip
-
-
-def run_workers(environment, arguments, given, record, jobs):
-    """Run mutate_worker, so many at a time; `record` is told each fate. The worst exit status."""
-    lock = threading.Lock()
-
-    def locked(fate):
-        with lock:
-            record(fate)
-
-    with ThreadPoolExecutor(jobs) as pool:
-        shares = [["--share", str(i), str(jobs), *arguments] for i in range(jobs)]
-        return max(pool.map(lambda share: run_worker(environment, share, given, locked), shares))
 
 
 def run_worker(environment, arguments, given, record):
@@ -165,6 +164,10 @@ def parser():
     add("--again", action="store_true",
         help="forget what survived in the journal: the cases have changed since")  # fmt: skip
     add("--jobs", type=int, metavar="N", default=1, help="processes at a time (default: 1)")
+    add("--devices", nargs="+", metavar="DEVICE", default=[],
+        help="devices that the processes take turns on, as in CLMATMUL_DEVICE")  # fmt: skip
+    add("--programs", type=int, metavar="N", default=12,
+        help="that a mutant is tried in while it survives (default: %(default)s)")  # fmt: skip
     add("--report", action="store_true", help="run nothing: only say what the journal has")
     add("--markdown", action="store_true", help="print the table as Markdown")
     return result
@@ -188,14 +191,14 @@ def main(arguments=None):
     justified = reasons()
     if not options.report and run_steps(options, fates, justified, record):
         return 2
-    found = list(merged(fates).values())
+    found = list(merged(fates, justified).values())
     if options.variants:
-        found = [x for x in found if x["variant"] in options.variants]
+        found = [x for x in found if template_of(x) in options.variants]
     rows = table(found, justified)
     print(markdown(found, justified) if options.markdown else plain_table(rows))
     alive = survivors(found, justified)
     for fate in alive:
-        where = f"{fate['variant']} {fate['entry']} line {fate['number']}"
+        where = f"{fate['place']} in {fate['variant']} {fate['entry']} line {fate['number']}"
         progress(f"SURVIVED {where}: {fate['operator']}: {fate['kind']}\n  {fate['before']}\n"
                  f"  {fate['after']}")  # fmt: skip
     return 1 if alive else 0
@@ -204,7 +207,8 @@ def main(arguments=None):
 def run_steps(options, fates, justified, record):
     """Do what the journal's fates do not have yet; the worst exit status of a worker."""
     more = ["--variants", *options.variants] if options.variants else []
-    more += ["--sample", str(options.sample)]
+    more += ["--sample", str(options.sample), "--jobs", str(options.jobs)]
+    more += ["--devices", *options.devices] if options.devices else []
     worst = 0
     for step in options.steps:
         given = work_of(step, fates, justified)
@@ -218,28 +222,29 @@ def run_steps(options, fates, justified, record):
             except runtimes.UnavailableError as error:
                 progress(f"Oclgrind is not available ({error}): it was not asked")
                 continue
-            arguments = ["--step", step, *more]
-            worst = max(worst, run_workers(environment, arguments, given, record, options.jobs))
+            # compiled: in all in which it survived; simulated, which is slow: in one
+            programs = {"quick": options.programs, "simulate": 1}.get(step, len(fates))
+            arguments = ["--step", step, "--programs", str(programs), *more]
+            worst = max(worst, run_worker(environment, arguments, given, record))
     return worst
 
 
 def work_of(step, fates, justified):
     """What mutate_worker reads: the mutants that are over, and the places done or to be done."""
-    ends = merged(fates)
-    over = [name for name, x in ends.items() if x["how"] in (*KILLED, "build")]
+    ends = merged(fates, justified)
+    over = [key for key, x in ends.items() if x["how"] in KILLED]
     done = {place_of(x) for x in fates if x["step"] == step}
     if step == "quick":
         return {"over": over, "places": sorted(done)}
-    last = {}
-    for fate in fates:
-        last[place_of(fate)] = fate["how"]
-    alive = {name_of(x) for x in survivors(ends.values(), justified)}
-    places = {x for x, how in last.items() if how == "survived" and x[:3] in alive}
-    if step == "simulate":  # slow, and one program shows what another would
-        first = {name_of(x): place_of(x) for x in reversed(fates) if place_of(x) in places}
-        seen = {x[:3] for x in done}
-        places = {place for name, place in first.items() if name not in seen}
-    return {"over": over, "places": sorted(places - done)}
+    alive = {x["key"] for x in survivors(ends.values(), justified)}
+    places = [x for key in alive for x in ends_of(fates)[key] if x["how"] == "survived"]
+    differs = {x["key"] for x in fates if x["step"] == "compile" and x["how"] == "survived"}
+    if step == "compile":  # one program whose code differs is enough
+        places = [x for x in places if x["key"] not in differs]
+    else:
+        seen = {key for key, _ in done}
+        places = [x for x in places if x["key"] not in seen]
+    return {"over": over, "places": sorted({place_of(x) for x in places} - done)}
 
 
 def environment_of(step, folder, scratch):
