@@ -185,6 +185,22 @@ def test_more_configurations(device, about, rng, variant, layout):
                 check(device, config, kind, size, data, rng)
 
 
+@pytest.mark.parametrize("layout", ["NN", "NT"])
+@pytest.mark.parametrize("variant", [x for x in VARIANTS if "along" in load_variant(x).parameters])
+def test_lines_kept_as_they_lie(device, about, rng, variant, layout):
+    """Every configuration for tests, with rows of A that are not transposed on their way."""
+    about("configurations", variant)
+    kind = kind_for(variant, "float32", layout, batch_rank=1)
+    sides = {x: replace(getattr(kind, x), alignment=16) for x in ("a", "b", "out")}
+    kind = replace(kind, **sides)
+    served(device, variant, kind)
+    for config in test_configs(variant):
+        config = config.with_values(along=1)
+        for size in check_sizes(config):
+            for data in ("ids_a", "ids_b", "exact", "special"):
+                check(device, config, kind, size, data, rng)
+
+
 @pytest.mark.tiny
 @pytest.mark.parametrize("alpha", ["zero", "one", "general"])
 @pytest.mark.parametrize("beta", ["zero", "one", "general"])

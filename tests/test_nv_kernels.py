@@ -115,6 +115,35 @@ def test_parts_come_last_behind_several_waves(nvidia, rng):
         assert check(nvidia, config, kind, size, data, rng) is not None
 
 
+def test_groups_walk_from_tile_to_tile(nvidia, rng):
+    """Six groups, or fewer, so that each has two tiles: of all matrices of a batch, and of one."""
+    config = test_configs("nv_async")[3]
+    assert config.values()["walkers"] == 2
+    kind = aligned(plain_kind("float32", "NN", batch_rank=1), 64)
+    case = make_case(kind, 70, 40, 20, "exact", rng, with_result=False, batch=(5,))
+    (launch,) = make_plan(case.problem, nvidia.profile, config).launches
+    assert launch.global_size == (6 * 32,) and dict(launch.values)["walking"] == 6
+    for size in (*check_sizes(config), (70, 40, 20)):
+        for data in ("ids_a", "ids_b", "exact", "special"):
+            assert check(nvidia, config, kind, size, data, rng) is not None
+    assert check(nvidia, config, kind, (33, 17, 50), "ids_b", rng, repeated=("a",)) is not None
+    check_all(nvidia, config, [KINDS["nv_async"][7]], rng, data=("ids_a", "exact"))
+
+
+@pytest.mark.parametrize("splits, walkers", [(1, 2), (3, 0)])
+def test_lines_are_kept_as_they_lie(nvidia, rng, splits, walkers):
+    """Sixteen bytes of a row of A, and of a column of B, where they run along the terms."""
+    config = test_configs("nv_async")[3].with_values(along=1, splits=splits, walkers=walkers)
+    kind = aligned(KINDS["nv_async"][1], 64)
+    check_all(nvidia, config, [kind], rng)
+    other = aligned(KINDS["nv_async"][2], 64)  # columns of A
+    reasons = load_variant("nv_async").reject(
+        config, make_case(other, 70, 40, 20, "exact", rng, with_result=False).problem,
+        nvidia.profile,
+    )  # fmt: skip
+    assert any("a_lines" in x for x in reasons)
+
+
 def test_parts_share_out_evenly():
     """All terms are in the parts, and no unit gets more than with parts of one length."""
     terms_of_parts = load_variant("nv_async").header["terms_of_parts"]

@@ -48,7 +48,7 @@ GPU_SPACES = {
         "register_blocked(tile_m=64|128, tile_n=64|128, tile_k=16, micro_m=4|8, micro_n=4|8, "
         "vector_width=4, prefetch=1, unroll=8|16, slices=1, splits=1, group_rows=8)",
         "nv_async(tile_m=64|128, tile_n=64|128|256, tile_k=16, micro_m=8|16, micro_n=4|8, "
-        "stages=2|3, registers=0, group_rows=8, splits=1, wave=0)",
+        "stages=2|3, registers=0, along=0, group_rows=8, splits=1, wave=0, walkers=0)",
         "tiled(tile_m=16|32, tile_n=16|32)",
     ),
     "skinny": (
@@ -64,7 +64,7 @@ GPU_SPACES = {
         "micro_n=4|8, vector_width=4, prefetch=1, unroll=8|16, slices=1|4, splits=1, "
         "group_rows=8)",
         "nv_async(tile_m=32|64|128, tile_n=32|64|128, tile_k=16, micro_m=4|8, micro_n=4|8, "
-        "stages=2|3, registers=0, group_rows=8, splits=1, wave=0)",
+        "stages=2|3, registers=0, along=0, group_rows=8, splits=1, wave=0, walkers=0)",
     ),
     "16-bit": (
         "nv_mma(tile_m=64|128|256, tile_n=64|128|256, bytes_k=64|128, warp_m=32|64, "
