@@ -195,6 +195,8 @@ def as_measured(problem, values, splits, wave):
     one_row, few_rows = (problem.m <= x * values["tile_m"] for x in (1, 2))
     micro_tile, one_column = values["micro_m"] * values["micro_n"], problem.n <= values["tile_n"]
     if splits > 1 and not wave:
+        if min(problem.m, problem.n) > 128 and not along:
+            return 1
         if values["tile_n"] == 128:
             if along:
                 return 0.93 if one_row else 0.85
