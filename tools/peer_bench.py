@@ -12,12 +12,14 @@ Ours and cuBLAS take turns, and every other round the order is reversed, because
 heat and whoever comes first reads better. A sample of a round is the median of a few products:
 from the start of a product's first launch to the end of its last by device events on our side,
 between two CUDA events on cuBLAS's, or, for products of less than about 0.1 ms, a replayed graph
-of 20 of them divided by 20, so that no time to submit them is counted. `span` is the time of a
-product as an application sees it: many are called one after another from Python, ours a prepared
-MatMul of arrays on the device, theirs torch.mm (bmm) with an output, without any events, and then
-waited for once, by the wall clock. Before each round the output is filled with 0xff bytes; after
-the first and the last every element is compared with a float64 product within the componentwise
-bound. A ratio is cuBLAS's time divided by ours in the same round: 1 is level, more is better.
+of 20 of them divided by 20, so that no time to submit them is counted. `ratio_events` has events
+between single calls of theirs for these too, so that what submitting takes counts. `span` is the
+time of a product as an application sees it: many are called one after another from Python, ours a
+prepared MatMul of arrays on the device, theirs torch.mm (bmm) with an output, without any events,
+and then waited for once, by the wall clock. Before each round the output is filled with 0xff bytes;
+after the first and the last every element is compared with a float64 product within the
+componentwise bound. A ratio is cuBLAS's time divided by ours in the same round: 1 is level, more is
+better.
 """
 
 import argparse
@@ -68,6 +70,7 @@ class Job:
     rounds: int = 10
     name: str = ""
     peer: list = field(default_factory=list)
+    peer_events: list = field(default_factory=list)
     peer_span: list = field(default_factory=list)
 
     def __post_init__(self):
@@ -315,6 +318,7 @@ class Bench:
                     once = self.sample_peer(call, launches, graph)
                     calls = int(min(max(_SPAN_NS / once, 3), 300))
                     job.peer.append(once)
+                    job.peer_events.append(self.sample_peer(call, launches) if graph else once)
                     job.peer_span.append(self.span(call, self.torch.cuda.synchronize, calls))
                 else:
                     self.fill(x)
@@ -332,6 +336,7 @@ class Bench:
     def row(self, job, x):
         peer, ours = job.peer[1:], x.samples[1:]
         ratios = [p / t for p, t in zip(peer, ours, strict=True)]
+        events = [p / t for p, t in zip(job.peer_events[1:], ours, strict=True)]
         span = [p / t for p, t in zip(job.peer_span[1:], x.spans[1:], strict=True)]
         median = statistics.median(ours)
         row = dict(
@@ -341,6 +346,8 @@ class Bench:
             peer_us=statistics.median(peer) / 1e3, tflops=job.flops / median / 1e3,
             peer_tflops=job.flops / statistics.median(peer) / 1e3,
             ratio=statistics.median(ratios), low=min(ratios), high=max(ratios),
+            ratio_events=statistics.median(events),
+            peer_events_us=statistics.median(job.peer_events[1:]) / 1e3,
             ratio_span=statistics.median(span), span_us=statistics.median(x.spans[1:]) / 1e3,
             peer_span_us=statistics.median(job.peer_span[1:]) / 1e3, error=x.worst,
             built_s=round(x.built_s, 2),
@@ -350,8 +357,8 @@ class Bench:
             f"{'' if job.precision == 'highest' else job.precision} {row['us']:.1f} us "
             f"{row['tflops']:.1f}/{row['peer_tflops']:.1f} TF ratio {row['ratio']:.3f} "
             f"({row['low']:.2f}-{row['high']:.2f}) span {row['span_us']:.1f}/"
-            f"{row['peer_span_us']:.1f} {row['ratio_span']:.3f} err "
-            f"{x.worst:.2f} {x.config}{' [' + x.origin + ']' if x.origin != 'forced' else ''} "
+            f"{row['peer_span_us']:.1f} {row['ratio_span']:.3f} events {row['ratio_events']:.2f} "
+            f"err {x.worst:.2f} {x.config}{' [' + x.origin + ']' if x.origin != 'forced' else ''} "
             f"{x.built_s:.1f}s", flush=True,
         )  # fmt: skip
         return row
