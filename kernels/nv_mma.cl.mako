@@ -35,26 +35,30 @@ PARAMETERS = {
     # Buffers of local memory, all but one of which are being filled while one is read. 1: all
     # terms are there at once, and the room is for more groups.
     "stages": (1, 2, 3, 4, 5, 6),
+    # Who adds up a tile's parts of k: the last to come, warp by warp, or all of them, a slice each.
+    "adders": ("last", "all"),
 }
 RUNTIME_PARAMETERS = {
     # Rows of tiles that are walked together, so that groups share tiles in the cache.
     "group_rows": (1, 4, 8, 16),
-    # Parts into which the sum over k is cut, each a work-group's; who comes last adds them up.
+    # Parts into which the sum over k is cut, each a work-group's.
     "splits": (*range(1, 17), 20, 24, 28, 32, 40, 48, 64, 96, 128),
     # Work-groups a compute unit in a full wave, whose tiles are not cut; with 0 every tile is.
     "wave": (0, 1, 2, 3, 4, 5, 6, 8, 9),
 }
-DEFAULT = dict(tile_m=64, tile_n=64, bytes_k=64, warp_m=32, warp_n=32, stages=3, group_rows=8,
-               splits=1, wave=0)
+DEFAULT = dict(tile_m=64, tile_n=64, bytes_k=64, warp_m=32, warp_n=32, stages=3,
+               adders="last", group_rows=8, splits=1, wave=0)
 TEST_CONFIGS = (
     dict(tile_m=64, tile_n=128, bytes_k=64, warp_m=32, warp_n=64, stages=3, group_rows=4,
-         splits=1, wave=0),
+         splits=1, wave=0, adders="last"),
     dict(tile_m=64, tile_n=64, bytes_k=128, warp_m=32, warp_n=32, stages=2, group_rows=8,
-         splits=2, wave=0),
+         splits=2, wave=0, adders="last"),
     dict(tile_m=128, tile_n=64, bytes_k=128, warp_m=64, warp_n=16, stages=2, group_rows=1,
-         splits=3, wave=0),
+         splits=3, wave=0, adders="last"),
+    dict(tile_m=64, tile_n=128, bytes_k=64, warp_m=32, warp_n=64, stages=3, group_rows=4,
+         splits=5, wave=0, adders="all"),
     dict(tile_m=32, tile_n=64, bytes_k=128, warp_m=16, warp_n=32, stages=1, group_rows=8,
-         splits=1, wave=0),
+         splits=1, wave=0, adders="last"),
 )
 CONSTRAINTS = (
     "warp_m <= tile_m",
@@ -67,6 +71,7 @@ CONSTRAINTS = (
     "registers <= 255",
     "splits == 1 or splits * tile_k <= problem.k",
     "wave == 0 or splits > 1",
+    "adders == 'last' or splits > 1 and wave == 0",
     "stages > 1 or splits == 1",
     "stages > 1 or problem.k <= tile_k",
 )
@@ -90,13 +95,10 @@ def derive(config, kind, profile):
     work_items, warps_n = warp_tiles(config)
     size = SIZES[kind.a.dtype]
     tile_k = config.bytes_k // size
-    # Eight rows that are read at once lie in different banks.
-    along = "(%s & 7)" if config.bytes_k == 128 else "(%s >> 1 & 3)"
     a_along_k, b_along_k = kind.a.order == "row", kind.b.order == "column"
-    a_stage = stage("a", kind.a, a_along_k, config.tile_m, tile_k, size, work_items,
-                    along if a_along_k else "(%s & 7)", 0)
+    a_stage = stage("a", kind.a, a_along_k, config.tile_m, tile_k, size, work_items, 0)
     b_stage = stage("b", kind.b, b_along_k, config.tile_n, tile_k, size, work_items,
-                    along if b_along_k else "(%s & 7)", a_stage["bytes"])
+                    a_stage["bytes"])
     rows, cols = config.warp_m // 16, config.warp_n // 8
     pairs = pairs_of(kind, 8 if kind.out.dtype in PLAIN_OUTPUTS else 4)
     brief = kind.activation == "none" and kind.expression is None
@@ -134,7 +136,8 @@ def derive(config, kind, profile):
 
 def workspace(config, derived, problem, profile):
     t = tiles_of(config, problem, profile, derived.tile_k)
-    return partial_workspace(config, t, derived.work_items // 32, problem)
+    counters = t["splits"] + 1 if config.adders == "all" else derived.work_items // 32
+    return partial_workspace(config, t, counters, problem)
 
 
 def launches(config, derived, problem, profile):
@@ -146,10 +149,12 @@ def launches(config, derived, problem, profile):
 SPEEDS = (
     (120, 1, (128, 256, 64, 64, 128, 3)),
     (100, 2, (128, 128, 64, 64, 64, 3)),
-    (90, 3, (64, 64, 32, 32, 128, 3)),
-    (80, 2, (64, 64, 32, 16, 128, 3)),
-    (50, 4, (64, 32, 32, 16, 128, 3)),
-    (35, 5, (32, 32, 16, 16, 128, 4)),
+    (90, 2, (128, 64, 32, 32, 128, 4)),
+    (90, 2, (64, 128, 32, 32, 128, 4)),
+    (75, 3, (64, 64, 32, 32, 128, 4)),
+    (58, 2, (64, 64, 32, 16, 128, 4)),
+    (46, 3, (64, 32, 32, 16, 128, 6)),
+    (27, 5, (32, 32, 16, 16, 128, 4)),
     (45, 5, (64, 16, 32, 16, 128, 4)),
     (40, 5, (16, 64, 16, 32, 128, 4)),
 )
@@ -158,17 +163,35 @@ SPEEDS = (
 def propose(problem, profile):
     names = ("tile_m", "tile_n", "warp_m", "warp_n", "bytes_k", "stages")
     size = SIZES[problem.kind.a.dtype]
+    # operands that the cache holds from one product to the next are read faster
+    held = (problem.m + problem.n) * problem.k * problem.batch_count * size < 50e6
+    # bytes a ns that all units copy, by so many at a time
+    copied = {4: 3000, 8: 5000}.get(min(problem.kind.a.alignment, problem.kind.b.alignment), 6000)
     for speed, shared, numbers in SPEEDS:
         values = dict(zip(names, numbers), group_rows=8)
-        items = 32 * (values["tile_m"] // values["warp_m"]) * (values["tile_n"] // values["warp_n"])
-        tiles = dict(values, tile_k=values["bytes_k"] // size)
-        division, rank = best_splits(
-            problem, profile, tiles, items, shared, speed * 2 / size, size, most=4000)
-        if size == 2 and problem.k * size <= values["bytes_k"]:
+        tile_m, tile_n, bytes_k = values["tile_m"], values["tile_n"], values["bytes_k"]
+        # as many as there is room for
+        room = profile.usable_local_bytes // ((tile_m + tile_n) * bytes_k)
+        values["stages"] = min(values["stages"], max(room, 3))
+        items = 32 * (tile_m // values["warp_m"]) * (tile_n // values["warp_n"])
+        tiles = dict(values, tile_k=bytes_k // size)
+        if size == 2 and problem.k * size <= bytes_k:
             values["stages"] = 1
         note = "tensor cores, %d×%d tiles, %d stages of asynchronous copies" % (
-            values["tile_m"], values["tile_n"], values["stages"])
-        yield rank, dict(values, **division), note
+            tile_m, tile_n, values["stages"])
+        for adders in ("last", "all") if 4096 <= tile_m * tile_n <= 8192 else ("last",):
+            division, rank = best_splits(
+                problem, profile, tiles, items, shared, speed * 2 / size, size,
+                most=5500 if min(tile_m, tile_n) == 16 and held else 4000, cache=copied,
+                together=adders == "all")
+            if division:
+                yield rank, dict(values, adders=adders, **division), note
+
+
+def sums_in_order(blocks_m, blocks_n):
+    """A lane's sums, as text: of a block of 16 x 8, [row 0 or 8][two columns]."""
+    return [f"sums[{i}][{j}][{q}]" for i in range(blocks_m) for j in range(blocks_n)
+            for q in range(4)]
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
 <%namespace name="load" file="parts/load.mako"/>\
@@ -241,14 +264,14 @@ ${staging.places("b")}\
     const uint a_read = tiles_at + a_line * ${a_stage["row_bytes"]}, a_swap = ${a_stage["swizzle"] % "a_line"};
 % else:
     const int a_line = (lane & 7) + (lane >> 4) * 8, a_chunk = warp_row / 8 + (lane >> 3 & 1);
-    const uint a_read = tiles_at + a_line * 128, a_swap = a_line & 7;
+    const uint a_read = tiles_at + a_line * ${a_stage["row_bytes"]}, a_swap = ${a_stage["swizzle"] % "a_line"};
 % endif
 % if b_stage["along_k"]:
     const int b_line = warp_col + (lane & 7) + (lane >> 4) * 8, b_chunk = lane >> 3 & 1;
     const uint b_read = tiles_at + ${b_stage["offset"]} + b_line * ${b_stage["row_bytes"]}, b_swap = ${b_stage["swizzle"] % "b_line"};
 % else:
     const int b_line = lane & 15, b_chunk = warp_col / 8 + (lane >> 4);
-    const uint b_read = tiles_at + ${b_stage["offset"]} + b_line * 128, b_swap = b_line & 7;
+    const uint b_read = tiles_at + ${b_stage["offset"]} + b_line * ${b_stage["row_bytes"]}, b_swap = ${b_stage["swizzle"] % "b_line"};
 % endif
     uint a_part[${min(stages, 2)}][${blocks_m}][4], b_part[${min(stages, 2)}][${blocks_n}][2];
 
@@ -277,8 +300,12 @@ ${phase(False)}\
     }
 % endif
 
+% if "partial" in arguments and adders == "all":
+${split.share(sums_in_order(blocks_m, blocks_n), work_items // 32, where_block, store_block)}\
+}
+% else:
 % if "partial" in arguments:
-${split.exchange([f"sums[{i}][{j}][{q}]" for i in range(blocks_m) for j in range(blocks_n) for q in range(4)], work_items // 32, "(item >> 5)", "return")}\
+${split.exchange(sums_in_order(blocks_m, blocks_n), work_items // 32, "(item >> 5)", "return")}\
 % endif
     // epilogue and store
     const index_t lane_first_row = first_row + warp_row + (lane >> 2);
@@ -292,6 +319,21 @@ ${store_all(True)}\
 ${store_all(False)}\
     }
 }
+% endif
+
+<%def name="where_block()">\
+                        const index_t block_row = first_row + of_warp / ${warps_n} * ${warp_m} + number / ${blocks_n} * 16 + (lane >> 2);
+                        const index_t col = first_col + of_warp % ${warps_n} * ${warp_n} + number % ${blocks_n} * 8 + (lane & 3) * 2;
+</%def>
+
+<%def name="store_block()">\
+% for half in range(2):
+                        {
+                            const index_t row = block_row + ${8 * half};
+${pairs_of_sums.store_pair(f"sum_{2 * half}", f"sum_{2 * half + 1}")}\
+                        }
+% endfor
+</%def>
 
 <%def name="store_all(inside)">\
 % for i in range(blocks_m):
@@ -350,8 +392,8 @@ ${multiply(group % 2)}\
 % if a_stage["along_k"]:
             const uint from = a_read + ${at} + i * ${16 * a_stage["row_bytes"]} + ((${2 * group} + a_chunk ^ a_swap) << 4);
 % else:
-            const int chunk = a_chunk + 2 * i;
-            const uint from = a_read + ${at} + (chunk >> 3) * ${tile_k * 128} + ${group * 2048} + (((chunk & 7) ^ a_swap) << 4);
+            const uint chunk = a_chunk + 2 * i;
+            const uint from = a_read + ${at} + chunk / ${a_stage["row_bytes"] // 16} * ${tile_k * a_stage["row_bytes"]} + ${group * 16 * a_stage["row_bytes"]} + ((chunk % ${a_stage["row_bytes"] // 16} ^ a_swap) << 4);
 % endif
             ${ptx.load_matrices([f"a_part[{set}][i][{q}]" for q in range(4)], "from", not a_stage["along_k"])}
         }
@@ -360,8 +402,8 @@ ${multiply(group % 2)}\
 % if b_stage["along_k"]:
             const uint from = b_read + ${at} + j * ${16 * b_stage["row_bytes"]} + ((${2 * group} + b_chunk ^ b_swap) << 4);
 % else:
-            const int chunk = b_chunk + 2 * j;
-            const uint from = b_read + ${at} + (chunk >> 3) * ${tile_k * 128} + ${group * 2048} + (((chunk & 7) ^ b_swap) << 4);
+            const uint chunk = b_chunk + 2 * j;
+            const uint from = b_read + ${at} + chunk / ${b_stage["row_bytes"] // 16} * ${tile_k * b_stage["row_bytes"]} + ${group * 16 * b_stage["row_bytes"]} + ((chunk % ${b_stage["row_bytes"] // 16} ^ b_swap) << 4);
 % endif
             ${ptx.load_matrices([f"b_part[{set}][2 * j + {q // 2}][{q % 2}]" for q in range(4)], "from", not b_stage["along_k"])}
         }

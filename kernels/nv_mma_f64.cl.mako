@@ -70,10 +70,10 @@ def derive(config, kind, profile):
     work_items, warps_n = warp_tiles(config)
     a_along_k, b_along_k = kind.a.order != "column", kind.b.order != "row"
     along, across = "(%s >> 1 & 1) << 2", "(%s >> 1 & 3) << 1"
-    a_stage = stage("a", kind.a, a_along_k, config.tile_m, config.tile_k, 8, work_items,
-                    along if a_along_k else across, 0)
+    a_stage = stage("a", kind.a, a_along_k, config.tile_m, config.tile_k, 8, work_items, 0,
+                    along if a_along_k else across)
     b_stage = stage("b", kind.b, b_along_k, config.tile_n, config.tile_k, 8, work_items,
-                    along if b_along_k else across, a_stage["bytes"])
+                    a_stage["bytes"], along if b_along_k else across)
     rows, cols = config.warp_m // 16, config.warp_n // 16
     fragments = 8 * rows + (8 * cols if config.ahead == 1 else 8)
     plain = kind.out.dtype in PLAIN_OUTPUTS and kind.out.alignment >= 16

@@ -79,7 +79,8 @@ def derive(config, kind, profile):
     # memory, 16 rows x 64 columns of each warp. Results of 16 bits go through there to be written
     # 128 bytes of a row at a time, padded against bank conflicts.
     lengthy = kind.activation not in ("none", "relu") or kind.expression is not None
-    staging = 16 * (256 if lengthy else 144 if pairs == "packed" else 0) * warps
+    staged = not lengthy and pairs_of(kind, 1) == "packed"
+    staging = 16 * (256 if lengthy else 144 if staged else 0) * warps
     maps_at = config.stages * stage_bytes + staging
     return dict(
         size=size,
@@ -91,6 +92,7 @@ def derive(config, kind, profile):
         b_across=1 if not b_packed and kind.b.order == "row" else 0,
         pairs=pairs,
         lengthy=lengthy,
+        staged=staged,
         out_unit=4 if lengthy and pairs == "plain" else 2 if pairs == "plain" else 1,
         out_unit_alignment=min(4 * PLAIN_OUTPUTS.get(kind.out.dtype, 1), 16) if lengthy else 2 * PLAIN_OUTPUTS.get(kind.out.dtype, 1),
         a_unit=1,
@@ -182,12 +184,12 @@ MAPS_NS = 1500  # in which a work-group makes its tensor maps
 # By tiles: speed with every compute unit busy, in multiples of the naive kernel's, for 16-bit
 # floats; work-groups that share a unit; tile_m, tile_n, stages.
 SPEEDS = (
-    (200, 1, (128, 256, 4)),
-    (177, 1, (128, 192, 5)),
-    (170, 1, (128, 128, 6)),
-    (130, 1, (64, 128, 8)),
+    (220, 1, (128, 256, 4)),
+    (195, 1, (128, 192, 5)),
+    (187, 1, (128, 128, 6)),
+    (143, 1, (64, 128, 8)),
     (120, 1, (128, 64, 8)),
-    (90, 2, (64, 64, 6)),
+    (83, 2, (64, 64, 6)),
 )
 
 
@@ -204,7 +206,7 @@ def propose(problem, profile):
         tiles = dict(values, tile_k=128 // size, adding=tile_m // 16)
         division, rank = best_splits(
             problem, profile, tiles, items, shared, speed * 2 / size, size,
-            before + MAPS_NS, most=3200)
+            before + MAPS_NS, most=3200, cache=11000)
         note = "tensor cores fed by the copy engine, %d×%d tiles, %d stages" % (
             tile_m, tile_n, stages)
         yield rank, dict(values, **division), note
@@ -354,7 +356,7 @@ ${index.bases("batch")}\
             const index_t lane_col = first_col + (lane & 3) * 2;
 % if lengthy:
 ${leaving.store_waiting()}\
-% elif pairs == "packed":
+% elif staged:
 ${leaving.store_staged()}\
 % else:
 % for half in range(2):

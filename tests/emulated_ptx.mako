@@ -155,6 +155,9 @@ every copy done at once. Local addresses are bytes from the start of the kernel'
 }\
 </%def>
 
+<%def name="fence()">mem_fence(CLK_GLOBAL_MEM_FENCE);</%def>
+<%def name="read_word(word, at)">${word} = atomic_or((volatile __global uint *)(${at}), 0u);</%def>
+
 <%def name="limit_registers(count)"></%def>
 
 <%def name="swap_words(x, distance)">\

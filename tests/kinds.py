@@ -14,7 +14,7 @@ DTYPES = ("float32", "float64", "complex64", "complex128", "int8", "uint8", "int
           "int32", "uint32", "int64", "uint64", "bool", "float16", "bfloat16")  # fmt: skip
 # Beside those in the headers: so many parts of k that eight are added up at a time, or an uneven
 # number of them; tiles of full waves in one piece and the others cut; more work-items than a tile
-# has chunks in a line.
+# has chunks in a line, and fewer chunks in a line than most.
 MORE_CONFIGS = {
     "cpu_sweep": [dict(micro_m=1, vectors=1, vector_width=4, terms=4, tile_n=256, splits=8)],
     "line_dot": [
@@ -37,9 +37,11 @@ MORE_CONFIGS = {
     ],
     "nv_mma": [
         dict(tile_m=64, tile_n=128, bytes_k=128, warp_m=32, warp_n=64, stages=2, group_rows=8,
-             splits=4, wave=1),
+             splits=4, wave=1, adders="last"),
         dict(tile_m=128, tile_n=128, bytes_k=64, warp_m=32, warp_n=32, stages=2, group_rows=1,
-             splits=1, wave=0),
+             splits=1, wave=0, adders="last"),
+        dict(tile_m=16, tile_n=32, bytes_k=128, warp_m=16, warp_n=16, stages=3, group_rows=8,
+             splits=1, wave=0, adders="last"),
     ],
     "nv_mma_f64": [
         dict(tile_m=64, tile_n=32, tile_k=16, warp_m=32, warp_n=16, stages=2, ahead=1,

@@ -139,6 +139,24 @@ def test_alignments_in_between(device, about, rng, variant, layout):
                     check(device, config, kind, size, data, rng)
 
 
+def made_aligned(variant):
+    return "TEST_ALIGNMENT" in load_variant(variant).header
+
+
+@pytest.mark.parametrize("sides", ["out", "a b out"])
+@pytest.mark.parametrize("variant", [x for x in VARIANTS if made_aligned(x)])
+def test_no_alignment(device, about, rng, variant, sides):
+    """Operands that begin anywhere, where all other tests have them well aligned."""
+    about("layout", variant)
+    kind = kind_for(variant, "float32")
+    kind = replace(kind, **{x: replace(getattr(kind, x), alignment=1) for x in sides.split()})
+    served(device, variant, kind)
+    for config in [x for x in test_configs(variant) if not refused(device, x, kind, rng)]:
+        for size in check_sizes(config):
+            for data in ("ids_a", "ids_b", "exact"):
+                check(device, config, kind, size, data, rng)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_edges(device, about, rng, variant):
     """Every residue round the tile borders of m, n and k, and two tiles without one."""

@@ -16,6 +16,7 @@ from kinds import check, plain_kind, test_configs
 from clmatmul import templates
 from clmatmul.cases import make_case
 from clmatmul.choose import choose
+from clmatmul.config import TileConfig
 from clmatmul.device import Device, wait
 from clmatmul.device_profile import DeviceProfile
 from clmatmul.executable import build
@@ -186,6 +187,35 @@ def test_parts_of_two_queues_at_once(nvidia, rng):
         assert case.judge(cells)[0] is None
 
 
+def test_parts_that_are_not_all_there_at_once(device, rng):
+    """Of 2048 groups a few hundred run at a time: those give up, and who comes last does it all.
+
+    The second product finds the counters as the first one left them.
+    """
+    if device.profile.family != "nvidia":
+        pytest.skip("a compiler takes minutes for this kernel with its instructions emulated")
+    config = test_configs("nv_mma")[3].with_values(tile_n=64, warp_n=32, splits=128)
+    assert config.values()["adders"] == "all"
+    kind = aligned(KINDS["nv_mma"][0], 64)
+    for data in ("exact", "ids_a"):
+        assert check(device, config, kind, (250, 256, 16384), data, rng) is not None
+
+
+@pytest.mark.slow
+def test_parts_add_up_together(nvidia, rng):
+    """Each part adds up a slice of the tile: blocks of 128 sums, here fewer and more than parts.
+
+    Few groups run at a time on most devices, so that others give up and leave theirs to the last.
+    """
+    small = dict(tile_m=16, tile_n=32, bytes_k=64, warp_m=16, warp_n=16, stages=2, group_rows=4)
+    kind = aligned(KINDS["nv_mma"][0], 64)
+    for splits in (3, 12):
+        config = TileConfig.of("nv_mma", adders="all", splits=splits, wave=0, **small)
+        for size in ((33, 50, 400), (16, 32, 500), (40, 70, 1000)):
+            for data in ("exact", "ids_a", "ids_b"):
+                assert check(nvidia, config, kind, size, data, rng) is not None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "which", "alignment"),
@@ -195,6 +225,37 @@ def test_tiles_and_layouts(nvidia, rng, variant, which, alignment):
     """Every layout, and all that can be fused. A compiler takes minutes for some of them."""
     kinds = [aligned(kind, alignment) for kind in KINDS[variant]]
     check_all(nvidia, test_configs(variant)[which], kinds, rng)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16", "float32"])
+@pytest.mark.parametrize("layout", ["N", "T"])
+def test_packing(nvidia, rng, dtype, layout):
+    """Lines of A with their terms side by side, whatever the order in which A is stored.
+
+    Of nv_wgmma's launches the first, which needs no instruction of NVIDIA's own.
+    """
+    precision = "high" if dtype == "float32" else "highest"
+    kind = replace(plain_kind(dtype, layout + "T", batch_rank=1), precision=precision)
+    profile = nvidia.profile.with_probes(wgmma=1)
+    for m, k in ((64, 64), (70, 129), (1, 63), (130, 300)):
+        case = make_case(kind, m, 5, k, "ids_a", rng, with_result=False)
+        plan = make_plan(case.problem, profile, test_configs("nv_wgmma")[0])
+        launch, source = plan.launches[0], case.memory["a"]
+        assert launch.entry == "pack_a"
+        size = next(x.bytes for x in plan.workspace if x.name == "packed_a")
+        packed, cells = nvidia.allocate(size), np.empty(size, np.uint8)
+        given = {**dict(launch.values), "a": nvidia.upload(source.cells), "a_offset": source.offset,
+                 "packed_a": packed}  # fmt: skip
+        program = nvidia.compile(render_launch(plan, launch), plan.options)
+        types = [None if x.role == "buffer" else np.int32 for x in launch.arguments]
+        kernel, queue = nvidia.kernel(program, launch.entry, types), nvidia.queue()
+        arguments = [given[x.name] for x in launch.arguments]
+        nvidia.launch(queue, kernel, arguments, launch.global_size, launch.local_size, [])
+        nvidia.read(queue, packed, cells)
+        view = source.view
+        lines = cells.view(view.dtype).reshape(*view.shape[:-1], -1)
+        assert lines.shape[-1] * view.itemsize % 16 == 0
+        assert np.array_equal(lines[..., :k], view)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -101,15 +101,15 @@ def tiles_of(config, problem, profile, tile_k):
                 parts_from=whole if whole > at_once and config.wave > 1 else 0)
 
 
-def partial_workspace(config, t, warps, problem, launch=0):
-    """What parts of k leave for each other: their sums, and a counter for each of a tile's warps."""
+def partial_workspace(config, t, counters, problem, launch=0):
+    """What parts of k leave for each other: their sums, and so many counters for each tile."""
     if t["splits"] == 1:
         return {}
     tiles = problem.batch_count * t["tiles_m"] * t["tiles_n"] - t["whole"]
     size = t["splits"] * tiles * config.tile_m * config.tile_n * problem.kind.compute_itemsize
     return dict(
         partial=dict(bytes=size, alignment=64, first=launch, last=launch),
-        counters=dict(bytes=tiles * warps * 4),
+        counters=dict(bytes=tiles * counters * 4),
     )
 
 
@@ -129,7 +129,7 @@ def tile_launches(entry, t, derived):
 # each other in the cache, from which a warp reads so much alone.
 BYTES_A_NS, LAUNCH_NS, NAIVE_RATE = 3500, 4000, 13.5
 SECOND_LAUNCH_NS = 14000
-EXCHANGE_NS, CACHE_BYTES_A_NS, WARP_BYTES_A_NS = 2500, 10000, 30
+EXCHANGE_NS, TOGETHER_NS, CACHE_BYTES_A_NS, WARP_BYTES_A_NS = 2500, 4500, 10000, 30
 LATENCY_NS = 1600
 SPLITS = (*range(1, 17), 20, 24, 28, 32, 40, 48, 64, 96, 128)
 
@@ -163,12 +163,14 @@ def turns_of(groups, items, shared, units):
     return full * shared + (max(rest, 0.6 * shared) if full and left else rest)
 
 
-def best_splits(problem, profile, values, items, shared, speed, size, before=0, most=BYTES_A_NS):
+def best_splits(problem, profile, values, items, shared, speed, size, before=0, most=BYTES_A_NS,
+                cache=None, together=False):
     """(splits and wave, rank) for tiles that run `shared` to a compute unit.
 
     items: work-items of a group. speed: of a busy unit, in multiples of a busy naive kernel's.
     size: bytes of an element of A and B. before: ns that other launches take. most: bytes a ns that
-    are read where memory is the limit. Work-groups are
+    are read where memory is the limit; cache: what all units copy from the cache. together: all
+    parts of a tile add them up, or (None, 0) where they would not be there at once. Work-groups are
     started shared * units at a time; those left at the end run alone. Parts of k make more of
     them, at the price of writing and reading their sums, and may do so for these last ones only.
     """
@@ -178,6 +180,12 @@ def best_splits(problem, profile, values, items, shared, speed, size, before=0, 
     tiles *= ceil_div(problem.n, values["tile_n"])
     area = values["tile_m"] * values["tile_n"]
     bytes_read = (problem.m + problem.n) * problem.k * problem.batch_count * size
+    copied = tiles * (rows + cols) * problem.k * size / cache if cache else 0
+    if cache:  # what is large, and read by several tiles, comes from memory in part
+        for lines, others, tile in ((problem.m, problem.n, cols), (problem.n, problem.m, rows)):
+            operand = lines * problem.k * problem.batch_count * size
+            if 16e6 < operand < 64e6:
+                bytes_read += 0.2 * (ceil_div(others, tile) - 1) * operand
     coming = (values["stages"] - 1) * (rows + cols) * values["tile_k"] * size
     start = max(3 * values["tile_k"], 384 // size if "bytes_k" in values else 0)  # terms
     slots, best = shared * units, None
@@ -189,6 +197,8 @@ def best_splits(problem, profile, values, items, shared, speed, size, before=0, 
             whole = tiles // slots * slots if wave else 0
             groups = (tiles - whole) * splits
             if splits > 1 and (groups > 4 * slots or whole == tiles):
+                continue
+            if together and (splits == 1 or wave or groups > slots):
                 continue
             turns = turns_of(groups, items, shared, units) * (terms + start)
             if whole:
@@ -203,11 +213,15 @@ def best_splits(problem, profile, values, items, shared, speed, size, before=0, 
             # a group that waits for memory has so many bytes on their way
             count = whole + groups
             bandwidth = min(most, min(count, slots) * coming / LATENCY_NS)
+            if cache:  # rows and columns beyond the matrix take their time as well
+                bandwidth *= (rows + cols) / (values["tile_m"] + values["tile_n"])
             if splits > 1 and count > units:  # some have one group more than others, and end later
                 once = units if count <= slots else slots
                 bandwidth *= count / once / ceil_div(count, once)
-            time = LAUNCH_NS + max(turns * area / rate, bytes_read / bandwidth)
-            if splits > 1:
+            time = LAUNCH_NS + max(turns * area / rate, bytes_read / bandwidth, copied)
+            if together:
+                time += TOGETHER_NS + splits * tiles * rows * cols * 8 / CACHE_BYTES_A_NS
+            elif splits > 1:
                 # every warp waits for its sums to be written; the last one reads all, and has few
                 # reads on their way where it holds many sums
                 moved = (tiles - whole) * rows * cols * 8 / CACHE_BYTES_A_NS
@@ -216,19 +230,23 @@ def best_splits(problem, profile, values, items, shared, speed, size, before=0, 
                 time += EXCHANGE_NS + splits * max(moved, alone)
             if best is None or time < best[0]:
                 best = time, dict(splits=splits, wave=wave)
+    if best is None:
+        return None, 0
     return best[1], naive_ns(problem, profile) / (best[0] + before)
 
 
-def stage(name, operand, along_k, tile, tile_k, size, work_items, swizzle, offset):
+def stage(name, operand, along_k, tile, tile_k, size, work_items, offset, swizzle=None):
     """How a tile of an operand is copied and lies in a stage: see parts/nv_stage.mako.
 
-    size: bytes of an element. swizzle: of a row number, as text. offset: where it begins.
+    size: bytes of an element. offset: where it begins. swizzle: of a row number, as text; if not
+    given, eight rows that are read at once lie in different banks.
     """
-    row_bytes = tile_k * size if along_k else 128
+    row_bytes = tile_k * size if along_k else min(128, tile * size)
+    swizzle = swizzle or {128: "(%s & 7)", 64: "(%s >> 1 & 3)", 32: "(%s >> 2 & 1)"}[row_bytes]
     unit = 1 if operand.order == "strided" else max(min(operand.alignment, 16) // size, 1)
     per_row = row_bytes // (unit * size)
     rows = max(work_items // per_row, 1)  # that one pass of the work-items copies
-    block = 128 // size
+    block = row_bytes // size
     passes, block_step, term_step = [], block, rows
     if along_k:
         passes = [(i, 0) for i in range(max(tile // rows, 1))]
@@ -271,12 +289,18 @@ def pairs_of(kind, alignment=16):
 # ---- operands that a kernel cannot copy as they lie ------------------------------------------
 
 
+def packed_pitch(problem, size):
+    # bytes of a line; of long ones each begins with a line of the cache
+    unit = 128 if problem.k * size > 512 else 16
+    return ceil_div(problem.k * size, unit) * unit
+
+
 def packed_workspace(name, packed, operand, outer, problem, size):
     """The workspace of an operand's rows (columns of B), terms side by side, lines aligned."""
     if not packed:
         return {}
-    pitch = ceil_div(problem.k * size, 16) * 16
     copies = problem.batch_count if any(operand.batch_strides) else 1
+    pitch = packed_pitch(problem, size)
     return {"packed_" + name: dict(bytes=max(copies * outer * pitch, 16), alignment=128)}
 
 
@@ -284,7 +308,7 @@ def pack_launch(name, operand, outer, problem, size):
     """A launch that copies an operand there, 64 lines x 64 terms a work-group."""
     copies = problem.batch_count if any(operand.batch_strides) else 1
     blocks_outer, blocks_k = ceil_div(outer, 64), ceil_div(problem.k, 64)
-    pitch = ceil_div(problem.k * size, 16) * 16
+    pitch = packed_pitch(problem, size)
     return dict(
         entry="pack_" + name,
         global_size=(copies * blocks_outer * blocks_k * 256,),

@@ -10,34 +10,38 @@ the text once and not for every sum. The sums of a lane are sums[4 j + 2 half] a
 <%namespace name="ptx" file="parts/ptx.mako"/>
 
 <%def name="store_staged()">\
-            // 64 columns at a time: pairs to local memory, then 16 bytes of a row at once
+<%
+    # nothing is read or written at an element's own place before it is stored
+    alone = kind.beta == "zero" and not (kind.bias or kind.residual or kind.row_scale or kind.col_scale or kind.aux)
+%>\
+            // 64 columns at a time: blocks of 8 x 8 to local memory, then lines of a row at once
             const uint staging = tiles_at + ${staging_at} + (consumer * 4 + (warp & 3)) * ${16 * 144};
-            const index_t chunk_row = warp_row + (lane >> 3);
+            const uint put = staging + (lane & 15) * 144 + (lane >> 4) * 16;
 % for block in range(tile_n // 64):
-% for half in range(2):
+% for j in range(0, 8, 2):
             {
-                const index_t row = warp_row + (lane >> 2) + ${8 * half};
-% for j in range(8):
+                uint ${", ".join(f"word_{q}" for q in range(4))};
+% for q in range(4):
                 {
-                    const index_t col = lane_col + ${64 * block + 8 * j};
+                    const index_t row = warp_row + (lane >> 2) + ${q % 2 * 8}, col = lane_col + ${64 * block + 8 * (j + q // 2)};
                     float low = 0, high = 0;
-                    uint word;
 % for name, at in (("low", 0), ("high", 1)):
-                    if (row < m && col + ${at} < n) {
-${store.value(f"sums[{4 * (8 * block + j) + 2 * half + at}]", "row", f"(col + {at})")}\
+                    ${"" if alone else f"if (row < m && col + {at} < n) "}{
+${store.value(f"sums[{4 * (8 * block + j + q // 2) + 2 * (q % 2) + at}]", "row", f"(col + {at})")}\
                         ${name} = ${store.real_part("value")};
                     }
 % endfor
-                    ${ptx.pack_pair(kind.out.dtype, "word", "low", "high")}
-                    ${ptx.store_word(f"staging + ((lane >> 2) + {8 * half}) * 144 + (lane & 3) * 4 + {16 * j}", "word")}
+                    ${ptx.pack_pair(kind.out.dtype, f"word_{q}", "low", "high")}
                 }
 % endfor
+                ${ptx.store_matrices(f"put + {16 * j}", [f"word_{q}" for q in range(4)])}
             }
 % endfor
             ${ptx.warp_barrier()}
+% if pairs == "packed":
 % for r in range(4):
             {
-                const index_t row = chunk_row + ${4 * r}, col = first_col + ${64 * block} + (lane & 7) * 8;
+                const index_t row = warp_row + (lane >> 3) + ${4 * r}, col = first_col + ${64 * block} + (lane & 7) * 8;
                 uint4 chunk;
                 ${ptx.load_four("chunk", f"staging + ((lane >> 3) + {4 * r}) * 144 + (lane & 7) * 16")}
                 __global ushort *to = (__global ushort *)out + ${index.at("out", "row", "col")};
@@ -50,6 +54,22 @@ ${store.value(f"sums[{4 * (8 * block + j) + 2 * half + at}]", "row", f"(col + {a
                 }
             }
 % endfor
+% else:
+            // lines of any alignment: a lane has two neighbours that lie in one word of memory
+            #pragma unroll 4
+            for (int line = 0; line < 16 && warp_row + line < m; line++) {
+                __global ushort *to = (__global ushort *)out + ${index.at("out", "(warp_row + line)", f"(first_col + {64 * block})")};
+                const index_t left = n - first_col - ${64 * block};
+                const int odd = (int)((ulong)to >> 1) & 1, at = 2 * lane + odd;
+                ushort low, high, first;
+                ${ptx.load_half("low", "staging + line * 144 + 2 * at")}
+                ${ptx.load_half("high", "staging + line * 144 + 2 * at + 2")}
+                ${ptx.load_half("first", "staging + line * 144")}
+                if (at + 1 < 64 && at + 1 < left) *(__global uint *)(to + at) = low | (uint)high << 16;
+                else if (at < left) to[at] = low;
+                if (lane == 31 && odd && left > 0) to[0] = first;
+            }
+% endif
             ${ptx.warp_barrier()}
 % endfor
 </%def>

@@ -9,7 +9,7 @@ transposed TF32 or 8-bit elements) lies as they want it. Elements are moved as b
 <%
     extent = "m" if x == "a" else "n"
     along_k = orders[x] == ("row" if x == "a" else "column")
-    word = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}[size]
+    word = {1: "uchar", 2: "ushort", 4: "uint"}[size]
     row, col = ("outer", "term") if x == "a" else ("term", "outer")
 %>\
 // One work-group moves 64 lines x 64 terms; it reads along the operand's lines and writes along the
@@ -24,14 +24,33 @@ void ${entry}(${parameters}) {
     const int item = get_local_id(0), line = item / 64, position = item % 64;
 ${index.bases("copy")}
     __global const ${word} *source = (__global const ${word} *)${x};
-    for (int i = line; i < 64; i += 4) {
-        const index_t outer = first_outer + ${"i" if along_k else "position"}, term = first_term + ${"position" if along_k else "i"};
-        if (outer < ${extent} && term < k)
-            block[${"i * 65 + position" if along_k else "position * 65 + i"}] = source[${index.at(x, row, col)}];
+    const int inside = first_outer + 64 <= ${extent} && first_term + 64 <= k;
+    // all reads of a work-item are under way before the first is needed
+    ${word} kept[16];
+% for condition in ("inside", None):
+    ${"if (inside) {" if condition else "} else {"}
+        #pragma unroll
+        for (int step = 0; step < 16; step++) {
+            const int i = line + 4 * step;
+            const index_t outer = first_outer + ${"i" if along_k else "position"}, term = first_term + ${"position" if along_k else "i"};
+            ${"" if condition else f"if (outer < {extent} && term < k) "}kept[step] = source[${index.at(x, row, col)}];
+        }
+% endfor
     }
+    #pragma unroll
+    for (int step = 0; step < 16; step++) block[${"(line + 4 * step) * 65 + position" if along_k else "position * 65 + line + 4 * step"}] = kept[step];
     barrier(CLK_LOCAL_MEM_FENCE);
+    // 16 bytes at a time: what is behind the last term is within the line, and nobody reads it
     __global ${word} *to = (__global ${word} *)packed_${x} + ((size_t)copy * ${extent} + first_outer) * pitch + first_term;
-    for (int i = line; i < 64; i += 4)
-        if (first_outer + i < ${extent} && first_term + position < k) to[(size_t)i * pitch + position] = block[i * 65 + position];
+    #pragma unroll
+    for (int i = item / ${4 * size}; i < 64; i += ${64 // size}) {
+        const int term = item % ${4 * size} * ${16 // size};
+        __local const ${word} *from = block + i * 65 + term;
+        uint4 chunk;
+% for q, part in enumerate("xyzw"):
+        chunk.${part} = ${" | ".join(f"(uint)from[{q * (4 // size) + e}]" + (f" << {8 * size * e}" if e else "") for e in range(4 // size))};
+% endfor
+        if (first_outer + i < ${extent} && first_term + term < k) *(__global uint4 *)(to + (size_t)i * pitch + term) = chunk;
+    }
 }
 </%def>

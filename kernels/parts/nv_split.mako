@@ -6,6 +6,10 @@ that the bits do not depend on who that is, and goes on to the epilogue. Nobody 
 A counter is 0 again once all have come: so the next launch finds it.
 </%doc>
 <%namespace name="ptx" file="parts/ptx.mako"/>
+<%!
+# how often a part looks whether all are there, some 0.7 microseconds each, before it gives up
+PATIENCE = 40
+%>
 
 <%def name="where_am_i(group='get_group_id(0)')">\
 ${which_terms(group)}\
@@ -91,4 +95,127 @@ ${which_tile()}\
 % endfor
                 }
             }
+</%def>
+
+<%def name="share(sums, warps, where, store)">\
+<%
+    # A tile's sums are blocks of 128, [warp][4 of each lane]: of the parts of k, number p adds up
+    # blocks p, p + splits, … of all parts. `where` tells the row and column of a lane's sums of
+    # block `number` of warp `of_warp`, `store` takes two neighbours and the rows between them.
+    each = len(sums) // 4
+    blocks = each * warps
+    together = 8
+%>\
+    // A part's sums wait in `partial`. Once all parts of the tile are there, each adds up a slice of
+    // it. Who has waited for long gives up, and the last to come does that slice too: so nothing
+    // hangs where groups are not all there at once. Counts so far, and given up in the upper half:
+    {
+        __global acc_t *waiting = partial + (size_t)group_of_part * splits * ${blocks * 128};
+        {
+            __global acc_t *own = waiting + (size_t)part * ${blocks * 128} + warp * ${each * 128} + lane * 4;
+% for i in range(each):
+            ${ptx.leave_vector(f"own + {i * 128}", sums[4 * i : 4 * i + 4])}
+% endfor
+        }
+        __global uint *counter = counters + (size_t)group_of_part * (splits + 1), *given_up = counter + 1;
+        __local uint *told = (__local uint *)tiles;
+        const uint all = (uint)splits;
+        barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+        if (item == 0) {
+            ${ptx.fence()}
+            uint seen = atomic_add(counter, 1u) + 1u;
+            uint mine = part < ${blocks}, others = 0;
+            if ((seen & 0xffffu) == all) {
+                // nobody can give up any more; 0 tells those who wait, and the next launch
+                others = seen >> 16;
+                atomic_xchg(counter, 0u);
+            } else if (mine) {
+                int patience = ${PATIENCE};
+                while (seen != 0 && (seen & 0xffffu) != all) {
+                    if (patience-- > 0) {
+                        ${ptx.read_word("seen", "counter")}
+                        continue;
+                    }
+                    if (patience == -1) {
+                        atomic_xchg(given_up + part, 1u);
+                        ${ptx.fence()}
+                    }
+                    const uint found = atomic_cmpxchg(counter, seen, seen + 0x10000u);
+                    if (found == seen) {
+                        mine = 0;
+                        break;
+                    }
+                    seen = found;
+                }
+                // all came after all: whoever takes the mark away does it
+                if (mine && patience < 0) mine = atomic_xchg(given_up + part, 0u);
+            }
+            ${ptx.fence()}
+            told[0] = mine;
+            told[1] = others;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+        int slice = told[0] ? part : -1;
+        const int slices = told[1] ? min((int)splits, ${blocks}) : 0;
+        for (int other = 0; ; other++) {
+            if (slice >= 0) {
+                // more warps than blocks: teams of them share the parts
+                const int count = (${blocks} - slice + (int)splits - 1) / (int)splits;
+                const int teams = count < ${warps} ? ${warps} / count : 1, team = warp / count;
+                for (int turn = 0; turn < (teams > 1 ? 1 : count); turn += ${warps}) {
+                    const int which = teams > 1 ? warp - team * count : turn + warp;
+                    const int from = teams > 1 ? team * (int)splits / teams : 0;
+                    const int end = teams > 1 ? (team + 1) * (int)splits / teams : (int)splits;
+                    const int working = teams > 1 ? team < teams : which < count;
+                    const int block = slice + which * (int)splits;
+                    acc_t sum_0 = zero(), sum_1 = zero(), sum_2 = zero(), sum_3 = zero();
+                    if (working) {
+                        __global const acc_t *reading = waiting + block * 128 + lane * 4;
+                        for (int first = from; first < end; first += ${together}) {
+                            acc_t ${", ".join(f"left_{p}_{q}" for p in range(together) for q in range(4))};
+% for p in range(together):
+                            // of parts that are not there the last is read, and left out
+                            ${ptx.read_vector([f"left_{p}_{q}" for q in range(4)], f"reading + (size_t)min(first + {p}, end - 1) * {blocks * 128}")}
+% endfor
+% for p in range(together):
+                            if (first + ${p} < end) {
+% for q in range(4):
+                                sum_${q} = add(sum_${q}, left_${p}_${q});
+% endfor
+                            }
+% endfor
+                        }
+                    }
+                    if (teams > 1) {
+                        __local acc_t *gathered = (__local acc_t *)(tiles + 16) + (which * 32 + lane) * 4;
+                        if (working) {
+                            __local acc_t *to = gathered + team * count * 128;
+% for q in range(4):
+                            to[${q}] = sum_${q};
+% endfor
+                        }
+                        barrier(CLK_LOCAL_MEM_FENCE);
+                        if (team == 0) {
+                            for (int i = 1; i < teams; i++) {
+% for q in range(4):
+                                sum_${q} = add(sum_${q}, gathered[i * count * 128 + ${q}]);
+% endfor
+                            }
+                        }
+                    }
+                    if (working && (teams == 1 || team == 0)) {
+                        const int of_warp = block / ${each}, number = block % ${each};
+${where()}\
+${store()}\
+                    }
+                }
+            }
+            // those that others have given up
+            if (other >= slices) break;
+            barrier(CLK_LOCAL_MEM_FENCE);
+            if (item == 0) told[0] = other != part && atomic_xchg(given_up + other, 0u);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            slice = told[0] ? other : -1;
+        }
+    }
 </%def>

@@ -4,7 +4,7 @@ or 128 bytes that are cut into chunks of 16. Two layouts, as user memory has it:
 
     along k    one row per row of A (column of B): tile_k terms of it
     across k   blocks of 128 bytes of neighbouring rows of A (columns of B), one row per term:
-               [block][term][128 bytes]
+               [block][term][128 bytes]; of a tile that has no more, 64 or 32 bytes
 
 Chunk c of row r lies in place c ^ s(r) of its row: the swizzle s, the variant's own, spreads the
 chunks that are read at once over the banks. It depends on the last three bits of r alone, and
@@ -27,7 +27,7 @@ the copies of a work-item are a multiple of 8 rows apart, so that it is the same
     const int ${x}_term = item / ${per_row} % ${tile_k};
     const int ${x}_outer = item / ${per_row * tile_k} * ${s["block"]} + item % ${per_row} * ${unit};
     const int ${x}_row = ${x}_term, ${x}_byte = item % ${per_row} * ${unit * s["size"]};
-    const uint ${x}_to = tiles_at + ${s["offset"]} + item / ${per_row * tile_k} * ${tile_k * 128} + ${x}_row * 128
+    const uint ${x}_to = tiles_at + ${s["offset"]} + item / ${per_row * tile_k} * ${tile_k * s["row_bytes"]} + ${x}_row * ${s["row_bytes"]}
 % endif
         + ((${x}_byte >> 4 ^ ${s["swizzle"] % (x + "_row")}) << 4)${"" if unit * s["size"] == 16 else f" + ({x}_byte & 15)"};
     // ${"rows" if x == "a" else "columns"} from this work-item's first to the matrix's last${"" if s["along_k"] else ", in bytes"}
@@ -49,7 +49,7 @@ the copies of a work-item are a multiple of 8 rows apart, so that it is the same
             ulong source = ${x}_from;
 % for line in lines:
 % for block in [block for l, block in s["passes"] if l == line]:
-            ${ptx.copy_async(unit * size, f"to + {line * step * row_bytes + block * tile_k * 128}", f"source + {block * 128}", f"({x}_left > {line * step} ? {unit * size} : 0)" if s["along_k"] else f"clamp({x}_left - {block * 128}, 0, {unit * size})")}
+            ${ptx.copy_async(unit * size, f"to + {line * step * row_bytes + block * tile_k * row_bytes}", f"source + {block * row_bytes}", f"({x}_left > {line * step} ? {unit * size} : 0)" if s["along_k"] else f"clamp({x}_left - {block * row_bytes}, 0, {unit * size})")}
 % endfor
 % if line != lines[-1]:
             ${ptx.advance("source", f"{x}_step")}
@@ -89,7 +89,7 @@ the copies of a work-item are a multiple of 8 rows apart, so that it is the same
                 const int bytes = left < ${unit} ? (int)left * ${size} : ${unit * size};
                 const ulong source = (ulong)(${x}_start + ((size_t)safe_outer * ${outer_stride}
                     + (size_t)safe_term * ${term_stride}) * ${size});
-                const uint place = ${x}_to + ${stage} * ${stage_bytes} + line * ${step * row_bytes}${"" if s["along_k"] else f" + block * {s['block_step'] // s['block'] * tile_k * 128}"};
+                const uint place = ${x}_to + ${stage} * ${stage_bytes} + line * ${step * row_bytes}${"" if s["along_k"] else f" + block * {s['block_step'] // s['block'] * tile_k * row_bytes}"};
                 ${ptx.copy_async(unit * size, "place", "source", "bytes")}
             }
         ${x}_from += (size_t)${term_stride} * ${tile_k * size};

@@ -245,13 +245,10 @@ asm volatile("//@wgmma.wait_group.sync.aligned ${pending};" ::: "memory");\
 </%def>
 
 <%doc>
-bar.warp.sync (9.7.13.2), st.shared and ld.shared.v4 (9.7.9.12, .8): lanes of a warp exchange words.
+bar.warp.sync (9.7.13.2), st.shared.v2 and ld.shared.v4 (9.7.9.12, .8): lanes of a warp exchange words.
 </%doc>
 <%def name="warp_barrier()">\
 asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");\
-</%def>
-<%def name="store_word(at, word)">\
-asm volatile("st.shared.b32 [%0], %1;" :: "r"(${at}), "r"(${word}) : "memory");\
 </%def>
 <%def name="store_two(at, x, y)"><%
     register = "f" if compute.kind == "real" else "r"
@@ -259,6 +256,17 @@ asm volatile("st.shared.b32 [%0], %1;" :: "r"(${at}), "r"(${word}) : "memory");\
 </%def>
 <%def name="load_four(v, at)">\
 asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : ${", ".join('"=r"(%s.%s)' % (v, q) for q in "xyzw")} : "r"(${at}) : "memory");\
+</%def>
+
+<%doc>
+stmatrix.x4 (9.7.14.5.16): the reverse of ldmatrix: lane l gives the address of 16 bytes, row l % 8
+of matrix l / 8, and 4 bytes of each matrix: of row l / 4, number l % 4. ld.shared.u16: 2 bytes.
+</%doc>
+<%def name="store_matrices(at, words)">\
+asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(${at}), ${", ".join('"r"(%s)' % x for x in words)} : "memory");\
+</%def>
+<%def name="load_half(x, at)">\
+asm volatile("ld.shared.u16 %0, [%1];" : "=h"(${x}) : "r"(${at}) : "memory");\
 </%def>
 
 <%doc>
@@ -287,6 +295,17 @@ asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
                 }
                 asm volatile("shfl.sync.idx.b32 %0, %0, 0, 31, 0xffffffff;" : "+r"(${before}) :: "memory");
                 asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");\
+</%def>
+
+<%doc>
+fence.acq_rel (9.7.13.4): what this thread has read or written comes before what it does from now on,
+for all of the device. ld.relaxed (9.7.9.8): a number as others have left it by now.
+</%doc>
+<%def name="fence()">\
+asm volatile("fence.acq_rel.gpu;" ::: "memory");\
+</%def>
+<%def name="read_word(word, at)">\
+asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(${word}) : "l"(${at}) : "memory");\
 </%def>
 
 <%doc>
