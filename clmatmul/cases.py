@@ -25,6 +25,7 @@ from clmatmul.problem import (
 
 DATA = ("exact", "ids_a", "ids_b", "random", "special")
 _GUARD_ELEMENTS = 67  # before and after the output: more than any vector, and odd
+_BEFORE_ELEMENTS = 3  # before each array, whose place in memory is then none that is aligned
 _BATCH = (2, 3, 2, 2, 2, 2, 2, 2)
 
 
@@ -389,7 +390,7 @@ def _memory(values, kind, guard=0, pad=0, step=1):
         strides[axis] = stride
         gap = unit * (1 + pad) if unit > 1 else (1 + i + pad)
         stride = -(-(stride * max(shape[axis], 1) + gap) // unit) * unit
-    offset = -(-(guard + 3) // unit) * unit
+    offset = -(-(guard + _BEFORE_ELEMENTS) // unit) * unit
     last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if values.size else -1
     cells = np.zeros(offset + last + 1 + guard, values.dtype)
     _fill_poison(cells)

@@ -2,17 +2,20 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 from kinds import cut_lengths, plain_kind, test_configs, whole_configs
 from mutate_places import places_of
 
+from clmatmul import templates
 from clmatmul.cases import make_case
 from clmatmul.errors import ConfigError
 from clmatmul.plan import make_plan, render_launch
 from clmatmul.trial import check_sizes
 from clmatmul.variants import load_variant
 
+EMULATED = Path(__file__).resolve().parent.parent / "tests" / "emulated_ptx.mako"
 MOST_TERMS_SIMULATED = 20_000  # of one matrix of a batch
 _SEED = 20260103
 
@@ -162,3 +165,12 @@ def targets(name, profile):
             target = Target(kind, config, profile)
             if any(target.serves(size) for size in check_sizes(config)[:-1]):
                 yield target
+
+
+def emulating(profile):
+    """The profile of a device in the guise of NVIDIA's; from now on, PTX is plain OpenCL C."""
+    text = templates.text
+    templates.text = lambda x: EMULATED.read_text() if x == "parts/ptx.mako" else text(x)
+    return replace(profile, family="nvidia", compute_units=3).with_probes(
+        compute_capability=90, static_local_bytes=231424
+    )

@@ -166,6 +166,8 @@ def parser():
     add("--jobs", type=int, metavar="N", default=1, help="processes at a time (default: 1)")
     add("--devices", nargs="+", metavar="DEVICE", default=[],
         help="devices that the processes take turns on, as in CLMATMUL_DEVICE")  # fmt: skip
+    add("--emulate", action="store_true",
+        help="NVIDIA's kernels (name them) elsewhere, their PTX as plain OpenCL C")  # fmt: skip
     add("--programs", type=int, metavar="N", default=12,
         help="that a mutant is tried in while it survives (default: %(default)s)")  # fmt: skip
     add("--report", action="store_true", help="run nothing: only say what the journal has")
@@ -208,6 +210,7 @@ def run_steps(options, fates, justified, record):
     """Do what the journal's fates do not have yet; the worst exit status of a worker."""
     more = ["--variants", *options.variants] if options.variants else []
     more += ["--sample", str(options.sample), "--jobs", str(options.jobs)]
+    more += ["--emulate"] if options.emulate else []
     more += ["--devices", *options.devices] if options.devices else []
     worst = 0
     for step in options.steps:
@@ -215,7 +218,7 @@ def run_steps(options, fates, justified, record):
         if step != "quick":
             if not given["places"]:
                 continue
-            progress(f"{len(given['places'])} survivors: {step}")
+            progress(f"{len({key for key, _ in given['places']})} survivors: {step}")
         with tempfile.TemporaryDirectory(prefix="clmatmul-mutate-") as scratch:
             try:
                 environment = environment_of(step, options.runtimes.absolute(), scratch)

@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 os.environ["CLMATMUL_CACHE"] = "0"
 
 from mutants import mutants  # noqa: E402
-from mutate_cases import targets  # noqa: E402
+from mutate_cases import emulating, targets  # noqa: E402
 from mutate_children import Child, news, result  # noqa: E402
 from mutate_judge import fates  # noqa: E402
 from mutate_run import reasons  # noqa: E402
@@ -38,7 +38,7 @@ from clmatmul.variants import variant_names  # noqa: E402
 # Of computing, for a mutant: a loop without an end is a fault that is found.
 SECONDS = {"quick": 10, "compile": 60, "simulate": 200}
 # Mutants that a child judges: no runtime gives all memory of a program back.
-MOST = {"quick": 80, "compile": 80, "simulate": 1}
+MOST = {"quick": 80, "compile": 80, "simulate": 20}
 
 
 @dataclass(frozen=True)
@@ -253,11 +253,14 @@ def main():
     parser.add_argument("--devices", nargs="*", default=[])
     parser.add_argument("--programs", type=int, default=1, help="in which a mutant is tried")
     parser.add_argument("--sample", type=float, default=1, help="this part of all mutants")
+    parser.add_argument("--emulate", action="store_true")
     options = parser.parse_args()
     text = result(profile_here, SECONDS["simulate"])
     if isinstance(text, list):
         raise SystemExit(f"no device: {text[1]}")
     profile = DeviceProfile.from_json(text)
+    if options.emulate:
+        profile = emulating(profile)
     given = json.load(sys.stdin)
     programs = programs_of(options.variants or variant_names(), profile)
     for program in programs:
