@@ -114,6 +114,15 @@ def test_what_was_compared_is_summed_up():
     assert "1 of 2 runs have 0.95" in tune_experiment.summary(runs)[-1]
 
 
+def test_the_fastest_is_ahead_round_by_round():
+    """In four rounds of five b is ahead of a, but its median is the higher one."""
+    times = {"a": [10, 10, 10, 20, 20], "b": [9, 9, 12, 19, 19], "c": [30, 30, 30, 30, 30]}
+    assert tune_gain.fastest(times) == "b"
+    assert tune_gain.fastest({"a": times["a"], "c": times["c"]}) == "a"
+    circle = {"a": [1, 2, 3], "b": [2, 3, 1], "c": [3, 1, 2]}
+    assert tune_gain.fastest(circle) in circle
+
+
 def test_going_through_a_part_ranks_what_works_and_keeps_what_failed(device):
     problem = plain_problem(40, 30, 20)
     good = [TileConfig.parse(f"tiled(tile_m={x}, tile_n={x})") for x in (4, 16)]
