@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -35,6 +36,8 @@ _PART_FLOPS = 3e7  # a product larger than this is first run in part, to tell ho
 _NOTE_LENGTH = 400
 _HOPELESS = 3  # times slower than the best: one run says enough
 _BEHIND = 1.5  # times slower than the best: a few runs say enough
+_SHORT_NS = 1e6  # the first runs of a kernel take longer, by ten microseconds on an H200
+_FEW_RUNS = 10
 _PROOF_SIZES = 12
 _PROOF_RUNS = 100
 
@@ -249,17 +252,29 @@ class Workload:
         return after
 
     def estimate_ns(self, config):
-        """How long the whole product takes, from a part of it; 0 if it is too small to matter."""
+        """How long the whole product takes, from a part of it; 0 if it is too small to matter, or
+        if the configuration serves no part of it."""
         p = self.problem
-        if p.flops <= _PART_FLOPS:
+        plan = self._plan_of_part(config) if p.flops > _PART_FLOPS else None
+        if plan is None:
             return 0
-        name = max("mnk", key=lambda x: getattr(p, x))
-        part = replace(p, **{name: max(int(getattr(p, name) * _PART_FLOPS / p.flops), 1)})
-        run = self.runner(build(self.device, make_plan(part, self.device.profile, config)))
+        part, run = plan.problem, self.runner(build(self.device, plan))
         # Some runtimes compile once more for the first launch of a size: the second run tells.
         # The least of three: one may have waited for another process.
         part_ns = measure_host(lambda: devices.wait([run(0)[1]]), part.flops, runs=3).minimum_ns
         return part_ns * p.flops / part.flops
+
+    def _plan_of_part(self, config):
+        """The plan of a part of the product, cut along the longest side that may be cut, or None.
+
+        One that splits k serves no short k.
+        """
+        p = self.problem
+        for name in sorted("mnk", key=lambda x: -getattr(p, x)):
+            length = max(int(getattr(p, name) * _PART_FLOPS / p.flops), 1)
+            with suppress(ConfigError):
+                return make_plan(replace(p, **{name: length}), self.device.profile, config)
+        return None
 
 
 def try_config(device, workload, config, *, entered=lambda state: None, best_ns=None,
@@ -411,11 +426,14 @@ def _border_fault(device, config, kind, sizes=None, entered=lambda state: None, 
 
 def _time(workload, executable, best_ns):
     if best_ns:
-        once = workload.time(executable, warm_up=0, runs=1)  # it has run for the check already
-        if once.median_ns > _HOPELESS * best_ns:
-            return once
-        if once.median_ns > _BEHIND * best_ns:
-            return workload.time(executable, runs=3, max_seconds=5)
+        found = workload.time(executable, warm_up=0, runs=1)  # it has run for the check already
+        if found.minimum_ns < _SHORT_NS:
+            found = workload.time(executable, runs=_FEW_RUNS)
+        if found.minimum_ns > _HOPELESS * best_ns:
+            return found
+        if found.minimum_ns > _BEHIND * best_ns:
+            is_enough = len(found.times_ns) > 1
+            return found if is_enough else workload.time(executable, runs=3, max_seconds=5)
     return workload.time(executable, min_seconds=0.1, max_seconds=5)
 
 

@@ -212,6 +212,7 @@ def test_one_that_took_too_long_is_run_twice_and_no_more(device, monkeypatch):
         return lambda i: runs.append(i) or run(i)
 
     monkeypatch.setattr(work, "runner", runner)
+    monkeypatch.setattr(trial, "_SHORT_NS", 0)
     assert work.has_events in (True, False)
     runs.clear()
     found = try_config(device, work, TILED, best_ns=1, slowest_ns=1)
@@ -226,8 +227,42 @@ def test_a_part_of_a_product_tells_how_long_the_whole_takes(device, monkeypatch)
     assert 0 < work.estimate_ns(TILED) < 60e9
 
 
-def test_one_that_is_far_behind_is_timed_once(device):
+def test_a_part_is_cut_where_the_configuration_serves_it(device, monkeypatch):
+    """One that splits k serves no short k, and the whole product all the same."""
+    monkeypatch.setattr(trial, "_PART_FLOPS", 16 * 32 * 256 / 4)
+    work = Workload(device, plain_problem(16, 32, 256))
+    real, parts = trial.make_plan, []
+
+    def make_plan(problem, profile, config):
+        if problem.k < 256:
+            raise ConfigError(config, ["splits * tile_k <= problem.k"])
+        parts.append((problem.m, problem.n))
+        return real(problem, profile, config)
+
+    monkeypatch.setattr(trial, "make_plan", make_plan)
+    assert work.estimate_ns(TILED) > 0 and parts[-1] == (16, 4)
+
+
+def test_one_that_serves_no_part_is_run_in_full(device, monkeypatch):
+    monkeypatch.setattr(trial, "_PART_FLOPS", 1000)
     work = Workload(device, plain_problem(64, 64, 64))
+    real = trial.make_plan
+
+    def make_plan(problem, profile, config, *more):
+        if problem.m * problem.n * problem.k < 64**3 and max(problem.m, problem.n) == 64:
+            raise ConfigError(config, ["this size is none that it serves"])
+        return real(problem, profile, config, *more)
+
+    monkeypatch.setattr(trial, "make_plan", make_plan)
+    assert work.estimate_ns(TILED) == 0
+    assert try_config(device, work, TILED, slowest_ns=60e9).status == "ok"
+
+
+def test_one_that_is_far_behind_is_timed_once_or_a_few_times_if_it_is_short(device, monkeypatch):
+    work = Workload(device, plain_problem(64, 64, 64))
+    monkeypatch.setattr(trial, "_SHORT_NS", 1e9)
+    assert try_config(device, work, TILED, best_ns=1).samples == 10
+    monkeypatch.setattr(trial, "_SHORT_NS", 0)
     assert try_config(device, work, TILED, best_ns=1).samples == 1
     assert try_config(device, work, TILED, best_ns=1e12).samples >= 5
 
