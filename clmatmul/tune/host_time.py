@@ -7,9 +7,9 @@ from clmatmul.measure import measure_host
 
 _FIRST_PART_FLOPS = 2e7
 _LONGEST_NS = 1e9  # a product that takes longer is not run in full: nothing can interrupt NumPy
-# What tells how long the whole takes: a part of many rows, or one that takes long.
+# What tells how long the whole takes: a part of many rows, or one that takes long, as in float16.
 _TELLING_ROWS = 256
-_TELLING_NS = 5e8
+_TELLING_TIMES = 2  # as long as it was to be timed
 
 
 def numpy_time_ns(problem, seconds=0.2):
@@ -24,7 +24,7 @@ def numpy_time_ns(problem, seconds=0.2):
     while True:
         part_ns = _time(a[..., :rows, :], b, problem.flops * rows / problem.m, seconds)
         whole_ns = part_ns * problem.m / rows
-        telling = rows >= _TELLING_ROWS or part_ns >= _TELLING_NS
+        telling = rows >= _TELLING_ROWS or part_ns >= _TELLING_TIMES * seconds * 1e9
         if rows == problem.m or (telling and whole_ns > _LONGEST_NS):
             return whole_ns
         # A few rows take as long as many: ask more before the whole is given up.
