@@ -177,7 +177,10 @@ def tuned(problem, folder, device, seed=0, budget="60s"):
 
 
 def tuned_together(journal, problems, folder, selector, budget):
-    """The step 'tuned' of each key → problem, in one session of the tuner."""
+    """The step 'tuned' of each key → problem that lacks it, in one session of the tuner."""
+    problems = {key: x for key, x in problems.items() if key not in journal.found}
+    if not problems:
+        return
     # Operands take their time to be made.
     weights = [1 + x.minimum_bytes / _BYTES_A_SHARE for x in problems.values()]
     given = list(problems.values())
@@ -186,7 +189,6 @@ def tuned_together(journal, problems, folder, selector, budget):
         journal.add(key, {"config": str(found.winner.config), "trials": found.tried,
                           "seconds": round(found.seconds, 2),
                           "verdict": found.verdict})  # fmt: skip
-    return {"shapes": len(reports)}
 
 
 def untuned(journal, name, problem, selector, device):
@@ -243,20 +245,14 @@ def fastest(times):
     return best
 
 
-def steps_of(space, chosen, folder, journal, selector, budget, together=None):
-    """The steps of each shape: through the part; tune; compare. All of the first kind first.
-
-    together: the tuner's budget for all shapes that it has not tuned yet, in one session.
-    """
+def steps_of(space, chosen, folder, journal, selector, budget):
+    """The steps of each shape: through the part; tune; compare. All of the first kind first."""
     device = opened(selector)
     keys = {key_of(number, name, problem): problem for number, (name, problem) in chosen}
     for key, problem in keys.items():
         yield f"{key}, part", lambda p=problem: through_part(space, p, device)
         yield f"{key}, untuned", lambda k=key, p=problem: untuned(
             journal, k, p, selector, device)  # fmt: skip
-    open_ = {f"{x}, tuned": p for x, p in keys.items() if f"{x}, tuned" not in journal.found}
-    if together and open_:
-        yield "together", lambda: tuned_together(journal, open_, folder / "db", selector, together)
     for key, problem in keys.items():
         database = folder / "db" / f"{key.split()[0]}-tuned"
         yield f"{key}, tuned", lambda p=problem, d=database: tuned(p, d, selector, budget=budget)
@@ -320,7 +316,8 @@ def main(argv=None):
     parser.add_argument("space", choices=tuple(PARTS))
     parser.add_argument("file", type=Path, metavar="SHAPES.csv")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seconds", type=float, default=95, help="0 for the summary alone")
+    parser.add_argument("--seconds", type=float, default=95,
+                        help="of all but --together; 0 for the summary alone")  # fmt: skip
     parser.add_argument("--budget", default="30s", help="of the tuner, for each shape")
     parser.add_argument("--compile", action="store_true", help="compile the parts, time nothing")
     parser.add_argument("--jobs", type=int, default=8, help="processes that compile, on a GPU")
@@ -337,9 +334,14 @@ def main(argv=None):
                       arguments.seconds, journal)  # fmt: skip
         return 0
 
+    if arguments.together and arguments.seconds:
+        wanted = {f"{key_of(number, name, x)}, tuned": x for number, (name, x) in chosen}
+        tuned_together(journal, wanted, arguments.folder / "db", arguments.device,
+                       arguments.together)  # fmt: skip
+
     def steps():
         found = steps_of(arguments.space, chosen, arguments.folder, journal, arguments.device,
-                         arguments.budget, arguments.together)  # fmt: skip
+                         arguments.budget)  # fmt: skip
         if arguments.together:
             return [x for x in found if not x[0].endswith(", untuned")]
         return [x for x in found if x[0].endswith((", part", ", untuned")) or not arguments.parts]
