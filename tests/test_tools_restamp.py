@@ -43,9 +43,24 @@ def test_records_of_a_kept_profile_are_rendered_without_the_device(record, tmp_p
     file = tmp_path / "records.jsonl"
     file.write_text("".join(x.to_json() + "\n" for x in records))
     found = restamp.rendered(ROOT, file)
-    assert [text is not None for _, text in found] == [True, True, False]
-    before = [("old", text) for _, text in found]
+    assert [text is not None for _, text, _ in found] == [True, True, False]
+    before = [("old", text, config) for _, text, config in found]
     kept = restamp.restamped(file.read_text().splitlines(), before, found)
-    assert [json.loads(x)["digest"] for x in kept] == [digest for digest, _ in found[:2]]
-    changed = [("old", ["another text"]), *before[1:]]
+    assert [json.loads(x)["digest"] for x in kept] == [digest for digest, _, _ in found[:2]]
+    changed = [("old", ["another text"], {}), *before[1:]]
     assert len(restamp.restamped(file.read_text().splitlines(), changed, found)) == 1
+
+
+def test_a_record_gets_the_parameters_that_are_newer(record, tmp_path):
+    h200 = DeviceProfile.from_json((ROOT / "tests/profiles/nvidia-h200.json").read_text()).key
+    made = record("register_blocked", h200, "float32")
+    whole = made.config.to_dict()
+    fewer = replace(made, config=TileConfig.of("register_blocked", **{
+        k: v for k, v in made.config.values().items() if k != "slices"
+    }))  # fmt: skip
+    file = tmp_path / "records.jsonl"
+    file.write_text(fewer.to_json() + "\n")
+    found = restamp.rendered(ROOT, file)
+    before = [("old", text, {}) for _, text, _ in found]
+    (kept,) = restamp.restamped(file.read_text().splitlines(), before, found)
+    assert json.loads(kept)["config"] == whole

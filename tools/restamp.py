@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Run in each of the checkouts: record → (digest, the programs' text), for the device of here or one
-# whose profile is kept; of NVIDIA's as if all probes had gone well.
+# Run in each of the checkouts: record → (digest, the programs' text, configuration with parameters
+# that are newer than the record), for the device of here or one whose profile is kept; of NVIDIA's
+# as if all probes had gone well.
 SCRIPT = """
 import json, sys
 from pathlib import Path
@@ -37,19 +38,21 @@ known[resolve().profile.key] = resolve().profile
 found = []
 for record in read_records(sys.argv[1]):
     problem, text, profile = problem_of(record), None, known.get(record.device)
+    config = record.config
     if problem is not None and profile is not None:
         try:
-            plan = make_plan(problem, profile, record.config)
+            config = load_variant(config.variant).complete(config)
+            plan = make_plan(problem, profile, config)
             text = [render_launch(plan, launch) for launch in plan.launches]
         except ClmatmulError:
             text = None
-    found.append([load_variant(record.config.variant).digest, text])
+    found.append([load_variant(config.variant).digest, text, config.to_dict()])
 print(json.dumps(found))
 """
 
 
 def rendered(checkout, file):
-    """[(digest, programs or None)] of each record of a file, as a checkout has them."""
+    """[(digest, programs or None, configuration)] of each record, as a checkout has them."""
     environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
     run = subprocess.run([sys.executable, "-c", SCRIPT, str(file)], capture_output=True, text=True,
                          env=environment, check=True, cwd=checkout)  # fmt: skip
@@ -59,12 +62,14 @@ def rendered(checkout, file):
 def restamped(lines, old, new):
     """The lines that may stay, with this checkout's digests."""
     kept = []
-    for line, (old_digest, before), (new_digest, after) in zip(lines, old, new, strict=True):
+    for line, was, now in zip(lines, old, new, strict=True):
+        (old_digest, before, _), (new_digest, after, config) = was, now
         values = json.loads(line)
         if values["digest"] == new_digest:
             kept.append(line)
         elif values["digest"] == old_digest and before is not None and before == after:
-            kept.append(json.dumps({**values, "digest": new_digest}, sort_keys=True))
+            kept.append(json.dumps({**values, "digest": new_digest, "config": config},
+                                   sort_keys=True))  # fmt: skip
     return kept
 
 
