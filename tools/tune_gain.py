@@ -66,7 +66,7 @@ PARTS = {
         "register_blocked(tile_m=64|128, tile_n=64|128, tile_k=16, micro_m=8, micro_n=8, "
         "vector_width=4, prefetch=1, unroll=16, slices=1, splits=1|4, group_rows=8)",
         "nv_async(tile_m=64|128, tile_n=64|128, tile_k=16, micro_m=8, micro_n=8, stages=2, "
-        "registers=0, along=0, group_rows=8, splits=1|4|8, wave=0, walkers=0)",
+        "registers=0, along=0|1, group_rows=8, splits=1|4|8, wave=0, walkers=0)",
     ),
 }
 # On a GPU, instead of it where the result or the work is small.
@@ -79,7 +79,7 @@ SMALL = {
         "line_dot(micro_m=1|4, micro_n=1|4, lanes=32|128, teams=2, vector_width=4, unroll=1|2, "
         "splits=1|4)",
         "nv_async(tile_m=32|64, tile_n=32|64|128, tile_k=16, micro_m=4|8, micro_n=4, stages=3, "
-        "registers=0, along=0, group_rows=8, splits=1|4|8|16, wave=0, walkers=0)",
+        "registers=0, along=0|1, group_rows=8, splits=1|4|8|16, wave=0, walkers=0)",
         "line_sweep(few=1|8|16, vector_width=4, lanes=32|128, slices=8, tile_k=16, unroll=4, "
         "splits=1|8)",
     ),
