@@ -237,6 +237,7 @@ class Program:
 
     def __init__(self, variant, digest, keys):
         self.variant, self.entry, self.digest = variant, variant, digest
+        self.target = Target()
         self.mutants, self.waiting, self.checked = dict.fromkeys(keys), [], True
 
     def fate(self, key, how, note, step):

@@ -65,12 +65,15 @@ class Target:
         m, n, k = found[0]
         values = self.config.values()
         parts, stage = values.get("splits", 1), k // 2 // values.get("stages", 1)
+        band = values.get("group_rows", 1)  # rows of tiles that are walked together
         return (
             *found, (2 * m + 3, 2 * n + 5, k + 2), (m, n, 1), (m - 1, n + 1, k - 1),
-            (1, n, k), (m, 1, k), (m + 1, n + 2, min(parts, 4) * k + 3), (max(m - 2, 1), n + 1, 2),
+            (1, n, k), (m, 1, k), (1, 1, k), (m + 1, n + 2, min(parts, 4) * k + 3),
+            (max(m - 2, 1), n + 1, 2),
             (2, 3, k + 2), (2, 5 * n, 3), (2, n, found[2][2]),
             (m // 2, (n + 1) // 2, stage + 1), (2 * (m - 1), 2 * (n + 1), k - 1),
             *((max(m - 2, 1), n + 1, x) for x in cut_lengths(parts)),
+            *(((band + 1) * (m - 1) + 1, 2 * n, k // 2),) * (band > 1),
         )  # fmt: skip
 
     def case(self, size, data):
@@ -117,6 +120,7 @@ def kinds_of(variant):
                  col_scale="float32", residual="float32")  # fmt: skip
     yield plain_kind(dtype, layout, batch_rank=2, c=out, **fused)
     yield plain_kind(dtype, layout)
+    yield plain_kind(dtype, layout, "T", c=out, **fused)
     yield plain_kind(dtype, layout, batch_rank=1)
     yield plain_kind(dtype, "TT", "T", batch_rank=1)
     yield plain_kind(dtype, "SS", "S")
@@ -154,10 +158,10 @@ def targets(name, profile):
             kind = aligned(kind, alignment_of(variant))
         if variant.unmet(kind, profile) or (kind.needs_fp64 and not profile.fp64):
             continue
-        every = aligned(kind, 1) in (plain, replace(plain, batch_rank=1))
+        every = aligned(kind, 1) in (plain, replace(plain, batch_rank=1)) or kind.batch_rank == 2
         listed = test_configs(name)
         some = (listed[0], *whole_configs(name))
-        for config in (*listed, variant.default) if every else some:
+        for config in map(variant.complete, (*listed, variant.default) if every else some):
             if kind.batch_rank == 1 and every and config.values().get("splits", 1) == 1:
                 continue
             if {x for p, x in config.parameters if p.startswith("tile_")} == {1}:

@@ -19,6 +19,7 @@ TOOLS = Path(__file__).resolve().parent
 JUSTIFIED = TOOLS / "mutants_justified.json"
 KILLED = ("wrong", "crash", "hang", "simulator")
 STEPS = ("quick", "compile", "simulate")
+SIMULATED = 4  # programs in which a survivor is run on Oclgrind
 _ORDER = (*KILLED, "survived", "same", "build")
 
 
@@ -225,8 +226,8 @@ def run_steps(options, fates, justified, record):
             except runtimes.UnavailableError as error:
                 progress(f"Oclgrind is not available ({error}): it was not asked")
                 continue
-            # compiled: in all in which it survived; simulated, which is slow: in one
-            programs = {"quick": options.programs, "simulate": 1}.get(step, len(fates))
+            # compiled: in all in which it survived; simulated, which is slow: in few
+            programs = {"quick": options.programs, "simulate": SIMULATED}.get(step, len(fates))
             arguments = ["--step", step, "--programs", str(programs), *more]
             worst = max(worst, run_worker(environment, arguments, given, record))
     return worst
@@ -245,8 +246,8 @@ def work_of(step, fates, justified):
     if step == "compile":  # one program whose code differs is enough
         places = [x for x in places if x["key"] not in differs]
     else:
-        seen = {key for key, _ in done}
-        places = [x for x in places if x["key"] not in seen]
+        often = {key for key, n in Counter(key for key, _ in done).items() if n >= SIMULATED}
+        places = [x for x in places if x["key"] not in often]
     return {"over": over, "places": sorted({place_of(x) for x in places} - done)}
 
 

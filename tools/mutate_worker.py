@@ -129,6 +129,9 @@ class Schedule:
             for key in program.mutants:
                 if key not in over and ((key, program.digest) in listed) == (step != "quick"):
                     homes.setdefault(key, []).append(program)
+        if step == "simulate":  # slow: those without a batch first
+            for found in homes.values():
+                found.sort(key=lambda program: program.target.kind.batch_rank)
         self.homes = {key: _spread(found) for key, found in homes.items()}
         for key in self.homes:
             self.go_on(key)
@@ -159,12 +162,13 @@ class Schedule:
 
 
 def _spread(programs):
-    """First one program of each kernel's entry points, then a second of each."""
-    seen, ranks = Counter(), {}
+    """First one program of each kernel's entry points, then one of each configuration, then all."""
+    seen, ranks = set(), {}
     for program in programs:
         name = program.variant, program.entry
-        ranks[program] = seen[name]
-        seen[name] += 1
+        whole = *name, str(program.target.config)
+        ranks[program] = (name in seen) + (whole in seen)
+        seen |= {name, whole}
     return sorted(programs, key=ranks.get)
 
 
