@@ -56,6 +56,7 @@ def test_budgets():
     assert Budget.parse("1.5m, 200trials") == Budget(90, 200)
     assert Budget.parse(["1h", "1 trial"]) == Budget(3600, 1)
     assert str(Budget(90.0, 200)) == "90 s or 200 trials" and str(Budget(None, 1)) == "1 trial"
+    assert str(Budget(16.0714)) == "16.1 s" and str(Budget(0.25)) == "0.25 s"
     assert not Budget(60, 5).is_spent(59, 4)
     assert Budget(60, 5).is_spent(60, 0) and Budget(60, 5).is_spent(0, 5)
     assert Budget(60, 5).share(0.1) == Budget(6, 1)

@@ -65,7 +65,8 @@ class Budget:
     def __str__(self):
         parts = []
         if self.seconds is not None:
-            parts.append(f"{self.seconds:g} s")
+            seconds = round(self.seconds, 1) if self.seconds > 1 else self.seconds
+            parts.append(f"{seconds:g} s")
         if self.trials is not None:
             parts.append(f"{self.trials} trial{'' if self.trials == 1 else 's'}")
         return " or ".join(parts)
