@@ -264,6 +264,8 @@ def test_one_that_is_far_behind_is_timed_once_or_a_few_times_if_it_is_short(devi
     assert try_config(device, work, TILED, best_ns=1).samples == 10
     monkeypatch.setattr(trial, "_SHORT_NS", 0)
     assert try_config(device, work, TILED, best_ns=1).samples == 1
+    monkeypatch.setattr(trial, "_HOPELESS", 1e12)
+    assert try_config(device, work, TILED, best_ns=1).samples > 3
     assert try_config(device, work, TILED, best_ns=1e12).samples >= 5
 
 
