@@ -28,6 +28,10 @@ MORE_CONFIGS = {
     "register_blocked": [
         dict(tile_m=8, tile_n=16, tile_k=4, micro_m=2, micro_n=2, vector_width=2, prefetch=0,
              unroll=4, slices=1, group_rows=1, splits=64),
+        dict(tile_m=16, tile_n=32, tile_k=8, micro_m=2, micro_n=2, vector_width=2, prefetch=0,
+             unroll=4, slices=1, group_rows=8, splits=1),
+        dict(tile_m=16, tile_n=32, tile_k=16, micro_m=2, micro_n=2, vector_width=2, prefetch=1,
+             unroll=4, slices=2, group_rows=1, splits=1),
     ],
     "nv_async": [
         dict(tile_m=32, tile_n=32, tile_k=8, micro_m=4, micro_n=4, stages=3, registers=0,

@@ -183,9 +183,11 @@ def test_every_test_configuration(device, about, rng, variant):
         kind = kind_for(variant, "float32", batch_rank=config.values().get("splits", 1) > 1)
         if refused(device, config, kind, rng):
             continue
-        m, n, _ = check_sizes(config)[0]
-        cut = [(m, n + 1, k) for k in cut_lengths(config.values().get("splits", 1))]
-        for size in (*check_sizes(config), *cut):
+        m, n, k = check_sizes(config)[0]
+        more = [(m, n + 1, x) for x in cut_lengths(config.values().get("splits", 1))]
+        band = config.values().get("group_rows", 1)  # a whole one of tiles, and a part of one
+        more += [(1, 1, k), ((band + 1) * (m - 1) + 1, 2 * n, 3)][: 1 + (band > 1)]
+        for size in (*check_sizes(config), *more):
             for data in ("ids_a", "ids_b", "exact"):
                 check(device, config, kind, size, data, rng)
 
@@ -242,10 +244,15 @@ def test_c_in_the_outputs_memory(device, about, rng, variant, beta):
     dtype = kind_for(variant).out.dtype
     kind = kind_for(variant, alpha="general", beta=beta, c=dtype, batch_rank=1)
     served(device, variant, kind)
-    config = small_config(variant)
-    m, n, k = check_sizes(config)[0]
-    for size in (*check_sizes(config), (2 * m + 3, 2 * n + 5, k)):
-        check(device, config, kind, size, "exact", rng, in_place=True)
+    tried = [(small_config(variant), kind)]
+    if beta == "general":  # and lines of the result that are columns, of several teams
+        columns = replace(kind, out=replace(kind.out, order="column"))
+        if not load_variant(variant).unmet(columns, device.profile):
+            tried += [(config, columns) for config in test_configs(variant)[:2]]
+    for config, kind in tried:
+        m, n, k = check_sizes(config)[0]
+        for size in (*check_sizes(config), (2 * m + 3, 2 * n + 5, k)):
+            check(device, config, kind, size, "exact", rng, in_place=True)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex64", "complex128", "int8", "uint16", "int64",
