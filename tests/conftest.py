@@ -10,6 +10,8 @@ _scratch = tempfile.mkdtemp(prefix="clmatmul-tests-")
 os.environ.setdefault("CLMATMUL_CACHE_DIR", os.path.join(_scratch, "cache"))
 os.environ.setdefault("CLMATMUL_DB", os.path.join(_scratch, "data"))
 
+_settings = {name: x for name, x in os.environ.items() if name.startswith("CLMATMUL_")}
+
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
@@ -20,6 +22,15 @@ from clmatmul import selection  # noqa: E402
 def device():
     """The open device under test: CLMATMUL_DEVICE, or the default."""
     return selection.resolve()
+
+
+@pytest.fixture(autouse=True)
+def own_settings():
+    """Each test begins with the settings of the start: workers and tools change them for their
+    process, which is the tests' where they are called in it."""
+    for name in [x for x in os.environ if x.startswith("CLMATMUL_") and x not in _settings]:
+        del os.environ[name]
+    os.environ.update(_settings)
 
 
 @pytest.fixture

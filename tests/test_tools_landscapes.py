@@ -19,12 +19,6 @@ import landscapes as tools  # noqa: E402
 FILES = sorted((ROOT / "tests" / "landscapes").glob("*.json"))
 
 
-@pytest.fixture(autouse=True)
-def own_cache_setting(monkeypatch):
-    """The tools turn the cache of programs off for the rest of their process."""
-    monkeypatch.setenv("CLMATMUL_CACHE", "1")
-
-
 @pytest.mark.parametrize("file", FILES, ids=lambda x: x.stem)
 def test_a_recorded_landscape_can_be_replayed(file):
     landscape = Landscape.from_json(file.read_text())

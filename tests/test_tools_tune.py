@@ -28,12 +28,6 @@ CSV = "name,batch,m,n,k,transpose_a,transpose_b\n" + "".join(
 )
 
 
-@pytest.fixture(autouse=True)
-def own_cache_setting(monkeypatch):
-    """The tools turn the cache of programs off for the rest of their process."""
-    monkeypatch.setenv("CLMATMUL_CACHE", "1")
-
-
 def test_steps_go_on_where_an_earlier_call_was_ended(tmp_path):
     made = []
     wanted = [(str(i), lambda i=i: made.append(i) or {"value": i}) for i in range(4)]

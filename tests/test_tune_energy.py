@@ -208,7 +208,6 @@ def test_the_worker_measures_trials_and_the_final_on_the_device(monkeypatch, dev
             return time.perf_counter() * 1e6
 
     monkeypatch.setattr(worker, "find_meter", lambda device: Watch())
-    monkeypatch.setenv("CLMATMUL_CACHE", "1")  # a worker turns it off for its process
     states = []
     session = worker.Session(lambda message: states.append(message["state"]))
     session.answer({"do": "open", "device": None, "objective": "energy"})

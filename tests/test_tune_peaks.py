@@ -50,8 +50,7 @@ def test_a_device_that_cannot_says_so(device, monkeypatch):
         measure_peaks(device, "float32")
 
 
-def test_the_worker_measures_them(device, monkeypatch):
-    monkeypatch.setenv("CLMATMUL_CACHE", "1")  # a worker turns it off for its process
+def test_the_worker_measures_them(device):
     states = []
     session = worker.Session(lambda message: states.append(message["state"]))
     session.answer({"do": "open", "device": None})

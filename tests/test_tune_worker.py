@@ -308,7 +308,6 @@ def test_operands_that_cannot_be_made_are_an_error(scripted):
 
 
 def test_a_comparison_runs_in_as_many_places_as_asked(monkeypatch):
-    monkeypatch.setenv("CLMATMUL_CACHE", "1")  # a worker turns it off for its process
     session = worker_module.Session(lambda message: None)
     session.answer({"do": "open", "device": None})
     problem = problem_to_dict(plain_problem(24, 20, 16))

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-os.environ["CLMATMUL_CACHE"] = "0"  # each program is used by one process
 
 from fuzz_problems import Product, Shard  # noqa: E402
 
@@ -73,6 +72,7 @@ def main():
     parser.add_argument("--product", action="store_true", help="one product, read from stdin")
     parser.add_argument("--describe", type=int, metavar="INDEX", help="only print a product")
     options = parser.parse_args()
+    os.environ["CLMATMUL_CACHE"] = "0"  # each program is used by one process
     try:
         device = selection.resolve()
     except ClmatmulError as error:

@@ -23,7 +23,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-os.environ["CLMATMUL_CACHE"] = "0"
 
 from mutants import mutants  # noqa: E402
 from mutate_cases import emulating, targets  # noqa: E402
@@ -259,6 +258,7 @@ def main():
     parser.add_argument("--sample", type=float, default=1, help="this part of all mutants")
     parser.add_argument("--emulate", action="store_true")
     options = parser.parse_args()
+    os.environ["CLMATMUL_CACHE"] = "0"  # each program is used by one process
     text = result(profile_here, SECONDS["simulate"])
     if isinstance(text, list):
         raise SystemExit(f"no device: {text[1]}")
