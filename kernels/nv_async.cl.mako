@@ -496,9 +496,15 @@ ${multiply_lines()}\
 <%def name="bring(stage)">\
         // load: a later phase's tiles
         if (begin < end_term) {
-            if (begin + ${tile_k} > end_term) {
-${copies.copy_border("a", stage, "begin")}\
-${copies.copy_border("b", stage, "begin")}\
+${bring_terms(stage, "end_term")}\
+        }
+        ${ptx.commit()}
+</%def>
+
+<%def name="bring_terms(stage, end, base_of_a=None, base_of_b=None)">\
+            if (begin + ${tile_k} > ${end}) {
+${copies.copy_border("a", stage, "begin", base_of_a)}\
+${copies.copy_border("b", stage, "begin", base_of_b)}\
             } else if (a_inside && b_inside) {
 ${copies.copy_whole("a", stage)}\
 ${copies.copy_whole("b", stage)}\
@@ -507,8 +513,6 @@ ${copies.copy_whole("a", stage, True)}\
 ${copies.copy_whole("b", stage, True)}\
             }
             begin += ${tile_k};
-        }
-        ${ptx.commit()}
 </%def>
 
 <%def name="multiply_lines()">\
@@ -574,17 +578,7 @@ ${which_tile("coming")}\
 ${copies.enter_tile("a")}\
 ${copies.enter_tile("b")}\
             }
-            if (begin + ${tile_k} > k) {
-${copies.copy_border("a", stage, "begin", "coming_a")}\
-${copies.copy_border("b", stage, "begin", "coming_b")}\
-            } else if (a_inside && b_inside) {
-${copies.copy_whole("a", stage)}\
-${copies.copy_whole("b", stage)}\
-            } else {
-${copies.copy_whole("a", stage, True)}\
-${copies.copy_whole("b", stage, True)}\
-            }
-            begin += ${tile_k};
+${bring_terms(stage, "k", "coming_a", "coming_b")}\
             if (begin >= k) {
                 begin = 0;
                 coming += walking;
