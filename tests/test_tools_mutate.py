@@ -239,6 +239,7 @@ class Program:
         self.variant, self.entry, self.digest = variant, variant, digest
         self.target = Target()
         self.mutants, self.waiting, self.checked = dict.fromkeys(keys), [], True
+        self.text, self.failed = "as long as any", ""
 
     def fate(self, key, how, note, step):
         return fate(key, how, self.variant, text=self.digest, step=step)
@@ -288,14 +289,27 @@ def test_a_crash_behind_another_mutant_is_judged_anew():
     assert seen[-1] == ("y", "crash")
 
 
-def test_a_kernel_that_fails_as_it_is_ends_all():
-    program = Program("tiled", "t1", ["x"])
-    program.checked, program.target = False, Target()
+def test_nothing_is_judged_by_a_kernel_that_fails_as_it_is():
+    bad, good = Program("tiled", "t1", ["x", "y"]), Program("tiled", "t2", ["y"])
+    bad.checked, seen = False, []
     schedule = mutate_worker.Schedule(
-        [program], {"over": [], "places": []}, "quick", 1, lambda fate: None
+        [bad, good], {"over": [], "places": []}, "quick", 1, lambda x: seen.append(x["key"])
     )
-    with pytest.raises(SystemExit, match="fails as it is: tiled@ float32 tiled: wrong why"):
-        schedule.take(1).got("wrong", "why")
+    task = schedule.take(1)
+    task.got("wrong", "why")
+    task.got("survived", "which nobody asks any more")
+    task.over()
+    assert bad.failed == "wrong why" and bad.waiting == [] and seen == []
+    task = schedule.take(1)  # the other has only one of the two
+    task.got("wrong", "")
+    assert (task.program, seen, schedule.take(1)) == (good, ["y"], None)
+
+
+def test_of_programs_alike_the_shortest_is_built():
+    programs = [Program("tiled", "t1", "xy"), Program("tiled", "t2", "x")]
+    programs[1].text = "short"
+    tried = judge_all(programs, {("x", "t2"), ("y", "t1")})
+    assert sorted(tried) == [("x", "t2"), ("y", "t1")]
 
 
 class Target:

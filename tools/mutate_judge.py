@@ -25,15 +25,15 @@ SAFE_BYTES = 2**16  # on either side of an output
 _child = {"family": None, "log": 0}
 
 
-def fates(target, text, changes, step):
+def fates(target, text, changes, step, options=()):
     """(how, note) of each of `changes` in place of `text`, for as long as that can be known."""
+    prepare_process(step, options)
     turn = compiled_in_turn if step == "compile" else judged_in_turn
     return turn(target, text, changes, step)
 
 
 def judged_in_turn(target, text, changes, step):
     """(how, note) of each of `changes` in place of `text`, while this process is sound."""
-    prepare_process(step)
     sound = executable._programs
     for changed in changes:
         executable._programs = executable._Programs()
@@ -61,12 +61,12 @@ def code_of(program):
     return program.device.binary_of(program._built)
 
 
-def prepare_process(step):
+def prepare_process(step, more=()):
     if step == "simulate":  # before there is a device
         os.environ["OCLGRIND_LOG"] += f".{os.getpid()}"
     own = selection.resolve().profile  # not the guise of another
     _child["family"] = own.family
-    options = plan.build_options(own)
+    options = (*plan.build_options(own), *more)
     if step == "quick" and own.family == "pocl":
         options += ("-cl-opt-disable",)
     plan.build_options = lambda profile: options
@@ -119,7 +119,6 @@ def simulator_findings():
 
 def compiled_in_turn(target, text, changes, step):
     """(how, note) of each of `changes`: same, if its machine code is that of `text`."""
-    prepare_process(step)
     with tempfile.TemporaryDirectory(dir=os.environ["POCL_CACHE_DIR"]) as folder:
         os.environ["POCL_CACHE_DIR"] = folder
         code, known = set(), set()

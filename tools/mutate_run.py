@@ -169,6 +169,8 @@ def parser():
         help="devices that the processes take turns on, as in CLMATMUL_DEVICE")  # fmt: skip
     add("--emulate", action="store_true",
         help="NVIDIA's kernels (name them) elsewhere, their PTX as plain OpenCL C")  # fmt: skip
+    add("--build-options", metavar="OPTIONS", default="",
+        help="more of the compiler's, such as -cl-nv-opt-level=0, to build faster")  # fmt: skip
     add("--programs", type=int, metavar="N", default=12,
         help="that a mutant is tried in while it survives (default: %(default)s)")  # fmt: skip
     add("--report", action="store_true", help="run nothing: only say what the journal has")
@@ -212,6 +214,7 @@ def run_steps(options, fates, justified, record):
     more = ["--variants", *options.variants] if options.variants else []
     more += ["--sample", str(options.sample), "--jobs", str(options.jobs)]
     more += ["--emulate"] if options.emulate else []
+    more += [f"--build-options={options.build_options}"] if options.build_options else []
     more += ["--devices", *options.devices] if options.devices else []
     worst = 0
     for step in options.steps:

@@ -73,6 +73,7 @@ class Program:
     mutants: dict  # key → Mutant
     waiting: list = field(default_factory=list)
     checked: bool = False  # as it is
+    failed: str = ""  # why nothing can be judged by it: what is wrong with it as it is
 
     @cached_property
     def digest(self):
@@ -116,11 +117,13 @@ class Schedule:
     """Which mutants are judged next, and in which program.
 
     A mutant that survives is tried in the next program that has it, of another kernel or step of
-    one if there is any, and in no more than `limit` programs. `record` is told what became of it.
+    one if there is any, the shortest first, and in no more than `limit` programs. `record` is told
+    what became of it.
     """
 
-    def __init__(self, programs, given, step, limit, record):
+    def __init__(self, programs, given, step, limit, record, options=()):
         self.programs, self.step, self.limit, self.record = programs, step, limit, record
+        self.options = options  # of the compiler
         self.justified = reasons()
         over, listed = set(given["over"]), {tuple(x) for x in given["places"]}
         self.tries, homes = Counter(), {}
@@ -128,8 +131,9 @@ class Schedule:
             for key in program.mutants:
                 if key not in over and ((key, program.digest) in listed) == (step != "quick"):
                     homes.setdefault(key, []).append(program)
-        if step == "simulate":  # slow: those without a batch first
-            for found in homes.values():
+        for found in homes.values():
+            found.sort(key=lambda program: len(program.text))  # what a build takes
+            if step == "simulate":  # slow: those without a batch first
                 found.sort(key=lambda program: program.target.kind.batch_rank)
         self.homes = {key: _spread(found) for key, found in homes.items()}
         for key in self.homes:
@@ -137,9 +141,18 @@ class Schedule:
 
     def go_on(self, key):
         """Let a mutant wait for the next program that has it, if there is one."""
+        self.homes[key] = [x for x in self.homes[key] if not x.failed]
         if self.homes[key] and self.tries[key] < self.limit:
             self.homes[key].pop(0).waiting.append(key)
             self.tries[key] += 1
+
+    def give_up(self, program, keys, why):
+        """Judge nothing more by a program that fails as it is: others have its mutants."""
+        program.failed = why
+        waiting, program.waiting = [*keys, *program.waiting], []
+        for key in waiting:
+            self.tries[key] -= 1
+            self.go_on(key)
 
     def take(self, jobs):
         """The next Task for a child, of mutants that were tried least; None if none waits."""
@@ -184,7 +197,8 @@ class Task:
         changes = [self.program.mutants[x].applied(self.program.text) for x in self.left]
         if self.first:
             changes.insert(0, self.program.text)
-        return fates(self.program.target, self.program.text, changes, self.schedule.step)
+        step, options = self.schedule.step, self.schedule.options
+        return fates(self.program.target, self.program.text, changes, step, options)
 
     def got(self, how, note):
         """What became of the next; a crash may be by what an earlier one did: it is tried again."""
@@ -194,12 +208,9 @@ class Task:
         if self.first:
             self.first = False
             if how != "survived":
-                target = self.program.target
-                raise SystemExit(
-                    f"a kernel fails as it is: {target.config} {target.kind.key} "
-                    f"{self.program.entry}: {how} {note}"
-                )
-        else:
+                self.schedule.give_up(self.program, self.left, f"{how} {note}")
+                self.left = []
+        elif self.left:
             self.schedule.judged(self.program, self.left.pop(0), how, note)
 
     def over(self):
@@ -222,7 +233,7 @@ def run(schedule, jobs, devices):
                 slot, task = running[child]
                 for how, note in found:
                     task.got(how, note)
-                if child.over:
+                if child.over or not task.left:
                     task.over()
                     child.end()
                     del running[child]
@@ -257,6 +268,7 @@ def main():
     parser.add_argument("--programs", type=int, default=1, help="in which a mutant is tried")
     parser.add_argument("--sample", type=float, default=1, help="this part of all mutants")
     parser.add_argument("--emulate", action="store_true")
+    parser.add_argument("--build-options", default="", help="more, for the compiler")
     options = parser.parse_args()
     os.environ["CLMATMUL_CACHE"] = "0"  # each program is used by one process
     text = result(profile_here, SECONDS["simulate"])
@@ -273,8 +285,14 @@ def main():
     def record(fate):
         print(json.dumps(fate), flush=True)
 
-    run(Schedule(programs, given, options.step, options.programs, record), options.jobs,
-        options.devices)  # fmt: skip
+    more = tuple(options.build_options.split())
+    schedule = Schedule(programs, given, options.step, options.programs, record, more)
+    run(schedule, options.jobs, options.devices)
+    failed = [x for x in programs if x.failed]
+    for x in failed:
+        print(f"a kernel fails as it is: {x.target.config} {x.target.kind.key} {x.entry}: "
+              f"{x.failed}", file=sys.stderr)  # fmt: skip
+    sys.exit(2 if failed else 0)
 
 
 if __name__ == "__main__":
