@@ -106,7 +106,12 @@ def derive(config, kind, profile):
         staging_at=config.stages * stage_bytes,
         maps_at=maps_at,
         barriers_at=maps_at + 256,
-        local_bytes=maps_at + 256 + 16 * config.stages,
+        local_bytes=maps_at + 256 + 16 * config.stages + 16,
+        # so many phases before a tile's end the second consumer lets the first go ahead
+        late=min(config.stages, 4) if config.tile_m == 128 else 0,
+        # registers of a producer's and a consumer's work-items: the sums alone are 128, and a
+        # third of what a unit has is 168
+        uneven=(40, 216) if config.tile_m == 128 and config.tile_n == 256 else None,
     )
 
 
@@ -234,10 +239,15 @@ def propose(problem, profile):
 //     copy engine  … writes them, and counts the bytes at full[s]
 //     consumer     wait full[s] · multiply stage s · once that is done: arrive at empty[s]
 //
-// so that copies run stages - 1 phases ahead, across tiles too. The copy engine knows an operand
-// by a tensor map: address, extents, strides, the box to bring. Each work-group makes its own two
-// in local memory and puts them into `maps`. Boxes are 128 bytes wide, and the engine swaps their
-// 16-byte chunks (c ^ row % 8) as wgmma reads them:
+// so that copies run stages - 1 phases ahead, across tiles too.
+% if late:
+// If another tile follows, the first consumer does its last ${late} phases alone, and then the second:
+// so one multiplies, as fast as both, while the other is in its epilogue.
+% endif
+//
+// The copy engine knows an operand by a tensor map: address, extents, strides, the box to bring.
+// Each work-group makes its own two in local memory and puts them into `maps`. Boxes are 128 bytes
+// wide, and the engine swaps their 16-byte chunks (c ^ row % 8) as wgmma reads them:
 //
 //     lines along k     [row of A, column of B][128 bytes of terms]
 //     lines across k    [block of 64 rows (columns)][term][128 bytes]      16-bit elements only
@@ -261,7 +271,7 @@ void ${entry}(${parameters}) {
     // [stage][A, then B], results on their way out, two tensor maps, barriers full and empty
     __local uchar tiles[${local_bytes}] __attribute__((aligned(1024)));
     const uint tiles_at = ${ptx.local_address("tiles")};
-    const uint full = tiles_at + ${barriers_at}, empty = full + ${8 * stages};
+    const uint full = tiles_at + ${barriers_at}, empty = full + ${8 * stages}${f", first_is_done = full + {16 * stages}" if late else ""};
     const int item = get_local_id(0), warp = item >> 5, lane = item & 31;
     const index_t groups = get_num_groups(0);
 
@@ -271,6 +281,9 @@ void ${entry}(${parameters}) {
         ${ptx.barrier_init(f"full + {8 * s}", "1")}
         ${ptx.barrier_init(f"empty + {8 * s}", str(consumers))}
 % endfor
+% if late:
+        ${ptx.barrier_init("first_is_done", "1")}
+% endif
         ${ptx.barrier_init_done()}
     }
     if (item < 64) ((__local uint *)(tiles + ${maps_at}))[item] = 0;
@@ -290,6 +303,9 @@ ${make_map(x, f"(tiles_at + {maps_at + 128 * number})")}\
     uint parity = 0;
     if (warp < 4) {
         // load: the producer
+% if uneven:
+        ${ptx.fewer_registers(uneven[0])}
+% endif
         if (item == 0) {
             ${ptx.acquire_map("a_map")}
             ${ptx.acquire_map("b_map")}
@@ -311,21 +327,41 @@ ${copy("b", f"to + {tile_m * 128}")}\
         }
     } else {
         // compute: a consumer
+% if uneven:
+        ${ptx.more_registers(uneven[1])}
+% endif
         const int consumer = (warp >> 2) - 1;
         const ulong a_tile = ${descriptor(f"tiles_at + consumer * {64 * 128}", a_across)};
         const ulong b_tile = ${descriptor(f"tiles_at + {tile_m * 128}", b_across)};
+% if late:
+        uint later_parity = 0;
+% endif
         for (index_t turn = get_group_id(0); turn < work; turn += groups) {
 ${split.which_terms("turn")}\
             acc_t sums[${numbers}];
-            #pragma unroll
-            for (int i = 0; i < ${numbers}; i++) sums[i] = 0;
             int last = -1;
+% if late:
+            // with all stages in between, the first cannot be done with two tiles unnoticed
+            const int one_by_one = turn + groups < work && end_term - first_term > ${stages * tile_k};
+            const index_t late_term = one_by_one && consumer == 1 ? first_term + ((end_term - first_term - 1) / ${tile_k} - ${late - 1}) * ${tile_k} : -1;
+% endif
             for (index_t first = first_term; first < end_term; first += ${tile_k}) {
+% if late:
+                if (first == late_term) {
+                    ${ptx.warpgroup_wait(0)}
+                    if ((item & 127) == 0) {
+                        ${ptx.barrier_arrive("empty + last * 8")}
+                    }
+                    last = -1;
+                    ${ptx.barrier_wait("first_is_done", "later_parity")}
+                    later_parity ^= 1;
+                }
+% endif
                 ${ptx.barrier_wait("full + stage * 8", "parity")}
                 const ulong a_at = a_tile + (uint)(stage * ${stage_bytes // 16}), b_at = b_tile + (uint)(stage * ${stage_bytes // 16});
                 ${ptx.warpgroup_fence()}
 % for group in range(4):
-                ${ptx.warpgroup_multiply(kind.a.dtype, tile_n, [f"sums[{i}]" for i in range(numbers)], f"a_at + {group * (128 if a_across else 2)}", f"b_at + {group * (128 if b_across else 2)}", a_across, b_across)}
+                ${ptx.warpgroup_multiply(kind.a.dtype, tile_n, [f"sums[{i}]" for i in range(numbers)], f"a_at + {group * (128 if a_across else 2)}", f"b_at + {group * (128 if b_across else 2)}", a_across, b_across, None if group else "first != first_term")}
 % endfor
                 ${ptx.warpgroup_commit()}
                 // the last phase is done once only this one is under way
@@ -339,6 +375,11 @@ ${split.which_terms("turn")}\
                     parity ^= 1;
                 }
             }
+% if late:
+            if (one_by_one && item == 128) {
+                ${ptx.barrier_arrive("first_is_done")}
+            }
+% endif
             // where the tile is, which takes some divisions, while the last phase is multiplied
 ${split.which_tile()}\
             ${ptx.warpgroup_wait(0)}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from kinds import check, plain_kind, test_configs
 
-from clmatmul import templates
+from clmatmul import probes, templates
 from clmatmul.cases import make_case
 from clmatmul.choose import choose
 from clmatmul.config import TileConfig
@@ -201,6 +201,28 @@ def test_parts_that_are_not_all_there_at_once(device, rng):
         assert check(device, config, kind, (250, 256, 16384), data, rng) is not None
 
 
+@pytest.mark.parametrize("tile_n, stages", [(256, 4), (192, 5), (64, 8)])
+@pytest.mark.parametrize("splits, wave", [(1, 0), (2, 1)])
+def test_consumers_take_turns(device, nvidia, rng, tile_n, stages, splits, wave):
+    """With three units each group has several tiles, of more phases than stages, and of fewer."""
+    kind = aligned(plain_kind("float16", "NN"), 16)
+    if device.profile.family == "nvidia":
+        probes.ensure(device, kind)
+    if not device.profile.probe("wgmma"):
+        pytest.skip("the device has no wgmma, and its emulation would take minutes to compile")
+    nvidia.learn({"wgmma": 1})
+    config = TileConfig.of(
+        "nv_wgmma", tile_m=128, tile_n=tile_n, bytes_k=128, stages=stages, group_rows=2,
+        splits=splits, wave=wave,
+    )  # fmt: skip
+    case = make_case(kind, 620, 1000, 70, "exact", rng, with_result=False)
+    launch = make_plan(case.problem, nvidia.profile, config).launches[-1]
+    assert dict(launch.values)["work"] > 2 * launch.global_size[0] // launch.local_size[0]
+    for k in (1300, 64 * stages, 64 * stages + 1, 70):
+        for data in ("ids_a", "ids_b", "exact"):
+            assert check(nvidia, config, kind, (620, 1000, k), data, rng) is not None
+
+
 @pytest.mark.slow
 def test_parts_add_up_together(nvidia, rng):
     """Each part adds up a slice of the tile: blocks of 128 sums, here fewer and more than parts.
@@ -339,8 +361,8 @@ def test_every_proposal_is_valid():
     plain = DeviceProfile.from_json(found.read_text())
     hopper = {"compute_capability": 90, "wgmma": 0}
     served = set()
-    for probes in ({}, {"compute_capability": 80}, hopper, {**hopper, **ALL_FOUND}):
-        profile = plain.with_probes(**probes)
+    for found in ({}, {"compute_capability": 80}, hopper, {**hopper, **ALL_FOUND}):
+        profile = plain.with_probes(**found)
         for dtype in ("float32", "float64", "float16", "int8"):
             kind = aligned(plain_kind(dtype, "NT"), 64)
             for size in ((1, 1, 1), (300, 40, 2000), (1500, 1500, 700)):

@@ -216,9 +216,10 @@ of warp w, with g = l / 4 and t = l % 4:
 
     s[4j] sum[16w+g][8j+2t]    s[4j+1] …[8j+2t+1]    s[4j+2] sum[16w+g+8][8j+2t]    s[4j+3] …[8j+2t+1]
 
+If `adding`, a condition, does not hold, the product is not added to the sums but takes their place.
 Instructions between fence and commit are a group; wait: until `pending` groups are under way.
 </%doc>
-<%def name="warpgroup_multiply(dtype, columns, s, a, b, a_across, b_across)"><%
+<%def name="warpgroup_multiply(dtype, columns, s, a, b, a_across, b_across, adding=None)"><%
     shape = {
         "float16": "k16.f32.f16.f16", "bfloat16": "k16.f32.bf16.bf16", "float32": "k8.f32.tf32.tf32",
         "int8": "k32.s32.s8.s8", "uint8": "k32.s32.u8.u8",
@@ -228,7 +229,11 @@ Instructions between fence and commit are a group; wait: until `pending` groups 
     count = len(s)
     places = ", ".join("%%%d" % i for i in range(count))
     sums = ", ".join('"+%s"(%s)' % (register, x) for x in s)
-%>asm volatile("//@wgmma.mma_async.sync.aligned.m64n${columns}${shape} {${places}}, %${count}, %${count + 1}, 1${tail};" : ${sums} : "l"(${a}), "l"(${b}) : "memory");\
+    before, after, condition = "", "", ""
+    if adding:
+        before = "{\\n\\t.reg .pred adding;\\n\\tsetp.ne.b32 adding, %%%d, 0;\\n\\t" % (count + 2)
+        after, condition = "\\n\\t}", ', "r"((int)(%s))' % adding
+%>asm volatile("${before}//@wgmma.mma_async.sync.aligned.m64n${columns}${shape} {${places}}, %${count}, %${count + 1}, ${"adding" if adding else "1"}${tail};${after}" : ${sums} : "l"(${a}), "l"(${b})${condition} : "memory");\
 </%def>
 <%def name="warpgroup_fence()">\
 asm volatile("//@wgmma.fence.sync.aligned;" ::: "memory");\
@@ -239,6 +244,21 @@ asm volatile("//@wgmma.commit_group.sync.aligned;" ::: "memory");\
 <%def name="warpgroup_wait(pending)">\
 asm volatile("//@wgmma.wait_group.sync.aligned ${pending};" ::: "memory");\
 </%def>
+
+<%doc>
+setmaxnreg (9.7.19.5): the work-items of a group of four warps give back registers down to `count`,
+or wait until there are enough to have `count`. A kernel's are shared out evenly when it starts.
+</%doc>
+<%def name="fewer_registers(count)">\
+asm volatile("//@setmaxnreg.dec.sync.aligned.u32 ${count};" ::: "memory");\
+</%def>
+<%def name="more_registers(count)">\
+asm volatile("//@setmaxnreg.inc.sync.aligned.u32 ${count};" ::: "memory");\
+</%def>
+
+<%doc>
+An empty statement that a compiler must suppose to change the sums: they are complete before it.
+</%doc>
 <%def name="hold(s, dtype)"><%
     register = "r" if "int" in dtype else "f"
 %>asm volatile("" : ${", ".join('"+%s"(%s)' % (register, x) for x in s)} :: "memory");\
