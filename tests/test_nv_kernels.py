@@ -357,8 +357,8 @@ def test_limit_of_registers():
 
 def test_every_proposal_is_valid():
     """What the heuristic offers can be planned, with each probe found and with none."""
-    found = Path(__file__).with_name("profiles") / "nvidia-h200.json"
-    plain = DeviceProfile.from_json(found.read_text())
+    path = Path(__file__).with_name("profiles") / "nvidia-h200.json"
+    plain = DeviceProfile.from_json(path.read_text())
     hopper = {"compute_capability": 90, "wgmma": 0}
     served = set()
     for found in ({}, {"compute_capability": 80}, hopper, {**hopper, **ALL_FOUND}):
@@ -370,7 +370,7 @@ def test_every_proposal_is_valid():
                 problem = make_case(kind, *size, "exact", rng, with_result=False).problem
                 choices = choose(problem, profile)
                 make_plan(problem, profile, choices[0].config)
-                served.add((len(probes), choices[0].config.variant))
+                served.add((len(found), choices[0].config.variant))
     assert (3, "nv_wgmma") in served
     assert not any(x.startswith("nv_") for count, x in served if count == 0)
     assert not any(x in ("nv_wgmma", "nv_mma_f64") for count, x in served if count == 1)
