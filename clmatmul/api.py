@@ -101,13 +101,23 @@ class MatMul:
     config: a configuration to use instead of the one chosen, as a TileConfig or its text, such
     as 'tiled(tile_m=16, tile_n=16, tile_k=16)'. Building and the first-use check happen here, so
     that a call only launches. ConfigError, BuildError and LaunchError concern `config`.
+
+    events: False lets calls with the same pyopencl arrays as before, on an in-order queue, leave
+    no event at the arrays, so that a device need not stand still between launches. What is
+    enqueued on that queue later comes after them all the same; another queue has to wait for
+    `pyopencl.enqueue_marker(queue)`. Calls for which there is no such way have events as ever.
     """
 
-    def __init__(self, a, b, out=None, *, c=None, config=None, **keywords):
+    def __init__(self, a, b, out=None, *, c=None, config=None, events=True, **keywords):
         allowed = set(Request.__dataclass_fields__) - {"config"}
         unknown = sorted(set(keywords) - allowed)
         if unknown:
-            raise TypeError(f"MatMul has no keyword {unknown[0]!r}; it has {sorted(allowed)}")
+            has = sorted(allowed | {"config", "events"})
+            raise TypeError(f"MatMul has no keyword {unknown[0]!r}; it has {has}")
+        if not events and not is_device_array(carried(a)):
+            raise ArgumentError(
+                f"events=False concerns pyopencl arrays, which have events; a is {type(a).__name__}"
+            )
         forced = None if config is None else TileConfig.parse(config)
         self._request = Request(config=forced, **keywords)
         prepared = prepare_any(
@@ -133,7 +143,7 @@ class MatMul:
         self._recipe = recipe_of(prepared, carried(a), carried(b), fused) if repeatable else None
         self._follow = follow if isinstance(a, np.ndarray) else follow_on_device
         on_device = self._recipe is not None and self._follow is follow_on_device
-        self._kept = KeptLaunches(self._recipe) if on_device else None
+        self._kept = KeptLaunches(self._recipe, events) if on_device else None
 
     def __call__(self, a, b, out=None, c=None, *, queue=None, wait_for=None, workspace=None):
         """The product of these operands; ShapeError if they differ in shape, dtype or layout.

@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections import OrderedDict
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 import numpy as np
 import pyopencl as cl
@@ -459,6 +459,49 @@ def launcher(queue, kernel, global_size, local_size):
     It takes a list of events to wait for, or nothing. Refusal.
     """
     return partial(cl.enqueue_nd_range_kernel, queue, kernel, global_size, local_size, None)
+
+
+def silent_launcher(queue, kernel, global_size, local_size):
+    """As `launcher`, but what it enqueues has no event, and it gives 0 or the runtime's error.
+
+    PyOpenCL asks for an event with every launch, and a device may stand still for it: an H200 for
+    2 µs. So the OpenCL library's own function is called. None if it cannot be found.
+    """
+    enqueue = _enqueue_function()
+    if enqueue is None:
+        return None
+    sizes = [(ctypes.c_size_t * len(x))(*x) for x in (global_size, local_size)]
+    launch = partial(
+        enqueue, queue.int_ptr, kernel.int_ptr, len(global_size), None, *sizes, 0, None, None
+    )
+    launch.held = queue, kernel  # which must live as long
+    return launch
+
+
+@cache
+def _enqueue_function():
+    """clEnqueueNDRangeKernel of the library that PyOpenCL works with, or None."""
+    try:
+        found = ctypes.CDLL(_cl.__file__).clEnqueueNDRangeKernel
+    except (OSError, AttributeError) as error:
+        _log.info("kernels cannot be launched without events here: %s", error)
+        return None
+    pointer = ctypes.c_void_p
+    found.argtypes = [
+        pointer,
+        pointer,
+        ctypes.c_uint,
+        *[pointer] * 3,
+        ctypes.c_uint,
+        *[pointer] * 2,
+    ]
+    found.restype = ctypes.c_int
+    return found
+
+
+def marker(queue):
+    """An event that is complete once all that was enqueued before is; Refusal."""
+    return cl.enqueue_marker(queue)
 
 
 def is_in_order(queue):

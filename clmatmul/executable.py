@@ -149,8 +149,9 @@ class Executable:
         operands = {"a": operand, "b": operand}
         return self._launch(part.launch, part, queue, buffers, operands, {}, list(wait_for))
 
-    def launchers(self, queue, operands, scalars, workspace):
-        """What enqueues each launch on `queue`, all arguments set (see `device.launcher`).
+    def launchers(self, queue, operands, scalars, workspace, make=None):
+        """What enqueues each launch on `queue`, all arguments set: `make` gives it, or
+        `device.launcher`.
 
         The kernels are new objects, so no other call changes their arguments; whoever has them
         keeps the buffers alive. operands, scalars, workspace: as for a call. LaunchError.
@@ -164,7 +165,9 @@ class Executable:
                 self.device.set_arguments(kernel, arguments)
             except devices.LaunchFailure as error:
                 raise self._refused(launch, error) from None
-            found.append(devices.launcher(queue, kernel, launch.global_size, launch.local_size))
+            found.append(
+                (make or devices.launcher)(queue, kernel, launch.global_size, launch.local_size)
+            )
         return found
 
     def _arguments(self, i, buffers, operands, scalars):

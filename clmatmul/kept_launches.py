@@ -16,10 +16,15 @@ _MOST = 8  # triples of arrays of one prepared product
 
 
 class KeptLaunches:
-    """The kept launches of one prepared product, by the arrays that they work on."""
+    """The kept launches of one prepared product, by the arrays that they work on.
 
-    def __init__(self, recipe):
+    events: whether each leaves its event at the arrays, or, where a queue's order makes up for
+    it, none.
+    """
+
+    def __init__(self, recipe, events=True):
         self._recipe = recipe
+        self._events = events
         self._seen = None  # the last triple of arrays that had no kept launch
         self._kept = {}
 
@@ -51,7 +56,7 @@ class KeptLaunches:
             # Called before another array can have the same identity.
             kept.pop(key, None)
 
-        kept[key] = _Kept(self._recipe, a, b, out, forget)
+        kept[key] = _Kept(self._recipe, a, b, out, forget, self._events)
 
 
 class _Kept:
@@ -61,7 +66,7 @@ class _Kept:
     out for three arrays. A tuple of the same objects is equal before anyone looks into them.
     """
 
-    def __init__(self, recipe, a, b, out, forget):
+    def __init__(self, recipe, a, b, out, forget, events):
         self._device = recipe.device
         self._in_order = devices.is_in_order(a.queue)
         self._references = tuple(weakref.ref(x, forget) for x in (a, b, out))
@@ -86,7 +91,15 @@ class _Kept:
         self._launches = recipe.executable.launchers(
             a.queue, operands, recipe.scalars, self._workspace
         )
-        self._last = None  # the event of the last launch
+        self._silent = ()
+        if self._in_order and not events:
+            self._silent = recipe.executable.launchers(
+                a.queue, operands, recipe.scalars, self._workspace, devices.silent_launcher
+            )
+            if None in self._silent:
+                self._silent = ()
+        self._last = None  # the event of the last launch that has one
+        self._unmarked = False  # whether others came after it
         # The events of arrays that nothing else was done to since: an in-order queue waits for
         # what was enqueued before, without being told.
         self._after = [None]
@@ -107,6 +120,8 @@ class _Kept:
         events_lock.acquire()  # half of what `with` costs
         try:
             if of_a == of_b == of_out == self._after:
+                if self._silent:
+                    return self._launch_silently()
                 for launch in self._launches:
                     event = launch()
                 of_a[0] = of_b[0] = of_out[0] = self._after[0] = event
@@ -118,10 +133,17 @@ class _Kept:
                 of_a[:] = of_b[:] = of_out[:] = waited
                 if self._in_order:
                     self._after = waited
-            self._last = event
+            self._last, self._unmarked = event, False
         finally:
             events_lock.release()
         return True
+
+    def _launch_silently(self):
+        """Launch what is known to follow what the arrays wait for; False if the runtime refuses."""
+        self._unmarked, refused = True, 0
+        for launch in self._silent:
+            refused = refused or launch()
+        return not refused
 
     def _launch_fused(self, arrays):
         """As `launch`, with the epilogue's arrays behind the three."""
@@ -130,7 +152,10 @@ class _Kept:
         self._device.check_process()
         with events_lock:
             lists = [x.events for x in arrays]
-            waited = [] if all(x == self._after for x in lists) else _different(lists)
+            known = all(x == self._after for x in lists)
+            if known and self._silent:
+                return self._launch_silently()
+            waited = [] if known else _different(lists)
             for launch in self._launches:
                 event = launch(waited)
                 waited = [event]
@@ -138,7 +163,7 @@ class _Kept:
                 x[:] = waited
             if self._in_order:
                 self._after = waited
-            self._last = event
+            self._last, self._unmarked = event, False
         return True
 
     def _look_at_fused(self):
@@ -148,7 +173,8 @@ class _Kept:
     def __del__(self):
         # Memory must outlive the last launch, whoever lets go of the arrays first.
         if getattr(self, "_last", None) is not None:
-            hold_later(self._last, (self._found, self._fused_found, self._workspace))
+            last = devices.marker(self._found[10]) if self._unmarked else self._last
+            hold_later(last, (self._found, self._fused_found, self._workspace))
 
 
 def _different(lists):

@@ -10,9 +10,9 @@ import pyopencl.array as cl_array
 import pytest
 from conftest import in_threads
 
-from clmatmul import Epilogue, MatMul
+from clmatmul import Epilogue, MatMul, operands
 from clmatmul import device as devices
-from clmatmul.errors import ClmatmulError
+from clmatmul.errors import ArgumentError, ClmatmulError
 from clmatmul.kept_launches import KeptLaunches
 
 
@@ -279,3 +279,143 @@ def test_an_output_of_the_epilogues_own_is_described(queue, rng, launches):
     assert right_fused(a, b, out, bias, residual) and launches.kept == 0
     product = a.get().astype(np.float64) @ b.get().astype(np.float64) + bias.get()
     assert np.allclose(aux.get(), product, rtol=1e-4, atol=1e-4)
+
+
+# ---- without events ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    """Counts launches without events; `status`: what the runtime gives back for one."""
+    real = devices.silent_launcher
+
+    class Silent:
+        count, status = 0, None
+
+        def launcher(self, *arguments):
+            launch = real(*arguments)
+
+            def counted():
+                self.count += 1
+                return launch() if self.status is None else self.status
+
+            return counted
+
+    found = Silent()
+    monkeypatch.setattr(devices, "silent_launcher", found.launcher)
+    return found
+
+
+def renew(queue, rng, a, b, out):
+    """New elements without anybody's event, as another library on the same queue may write them."""
+    for x in (a, b):
+        cl.enqueue_copy(queue, x.base_data, rng.standard_normal(x.shape).astype(np.float32))
+    cl.enqueue_fill_buffer(queue, out.base_data, np.float32(np.nan), 0, out.nbytes)
+
+
+def read(queue, x):
+    """The elements, as float64; `get` would leave an event at the array."""
+    host = np.empty(x.shape, x.dtype)
+    cl.enqueue_copy(queue, host, x.base_data)
+    return host.astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("config", "each"), [(None, 1), ("register_blocked(splits=4, tile_k=8, slices=2, unroll=4)", 2)]
+)
+def test_launches_without_events(queue, rng, silent, config, each):
+    plan, a, b, out = prepared(queue, rng, config=config, events=False)
+    for _ in range(3):  # described, described and kept, launched with the event that others know
+        plan(a, b, out)
+    known = list(out.events)
+    assert silent.count == 0
+    for _ in range(3):
+        renew(queue, rng, a, b, out)
+        assert plan(a, b, out) is out
+        assert a.events == b.events == out.events == known
+        expected = read(queue, a) @ read(queue, b)
+        assert np.allclose(read(queue, out), expected, rtol=1e-4, atol=1e-4)
+    assert silent.count == 3 * each
+
+
+def test_an_epilogue_without_events(queue, rng, silent):
+    bias = cl_array.to_device(queue, rng.standard_normal(30).astype(np.float32))
+    plan, a, b, out = prepared(queue, rng, epilogue=Epilogue(bias=bias), events=False)
+    for _ in range(5):
+        renew(queue, rng, a, b, out)
+        plan(a, b, out)
+        expected = read(queue, a) @ read(queue, b) + read(queue, bias)
+        assert np.allclose(read(queue, out), expected, rtol=1e-4, atol=1e-4)
+    assert silent.count == 2
+
+
+def test_what_is_not_on_the_queue_is_waited_for_with_an_event(queue, rng, silent):
+    plan, a, b, out = prepared(queue, rng, events=False)
+    for _ in range(4):
+        plan(a, b, out)
+    assert silent.count == 1
+    gate = cl.UserEvent(queue.context)
+    a.add_event(gate)
+    plan(a, b, out)
+    assert silent.count == 1 and not devices.is_complete(out.events[-1])
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    assert right(a, b, out)
+
+
+def test_memory_outlives_launches_without_events(queue, rng, silent):
+    plan, a, b, out = prepared(queue, rng, events=False)
+    for _ in range(3):
+        plan(a, b, out)
+    queue.finish()
+    gate = cl.UserEvent(queue.context)
+    cl.enqueue_barrier(queue, wait_for=[gate])
+    plan(a, b, out)
+    assert silent.count == 1
+    memory = out.base_data
+    del plan, a, b, out
+    gc.collect()
+    waiting = [event for event, things in operands._pending if memory in things[0]]
+    assert waiting and not any(map(devices.is_complete, waiting))
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    queue.finish()
+    assert all(map(devices.is_complete, waiting))
+
+
+def test_a_refused_launch_without_event_is_described(queue, rng, silent, launches):
+    plan, a, b, out = prepared(queue, rng, events=False)
+    for _ in range(3):
+        plan(a, b, out)
+    launches.forget()
+    silent.status = -5
+    renew(queue, rng, a, b, out)
+    assert plan(a, b, out) is out and right(a, b, out)
+    assert (silent.count, launches.kept, launches.described) == (1, 0, 1)
+
+
+def test_events_where_order_cannot_make_up_for_them(device, rng, silent):
+    properties = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    if not device.cl_device.queue_properties & properties:
+        pytest.skip("the device has no queues out of order")
+    queue = cl.CommandQueue(device.context, device.cl_device, properties=properties)
+    plan, a, b, out = prepared(queue, rng, events=False)
+    for _ in range(5):
+        before = list(out.events)
+        plan(a, b, out)
+        assert out.events != before
+    assert silent.count == 0 and right(a, b, out)
+
+
+def test_events_where_the_librarys_function_is_not_found(queue, rng, monkeypatch):
+    monkeypatch.setattr(devices, "_enqueue_function", lambda: None)
+    plan, a, b, out = prepared(queue, rng, events=False)
+    for _ in range(5):
+        before = list(out.events)
+        plan(a, b, out)
+        assert out.events != before
+    assert right(a, b, out)
+
+
+def test_host_arrays_have_no_events(rng):
+    a = rng.standard_normal((4, 5)).astype(np.float32)
+    with pytest.raises(ArgumentError, match="events=False concerns pyopencl arrays.*ndarray"):
+        MatMul(a, a.T, events=False)

@@ -15,8 +15,9 @@ between two CUDA events on cuBLAS's, or, for products of less than about 0.1 ms,
 of 20 of them divided by 20, so that no time to submit them is counted. `ratio_events` has events
 between single calls of theirs for these too, so that what submitting takes counts. `span` is the
 time of a product as an application sees it: many are called one after another from Python, ours a
-prepared MatMul of arrays on the device, theirs torch.mm (bmm) with an output, without any events,
-and then waited for once, by the wall clock. Before each round the output is filled with 0xff bytes;
+prepared MatMul of arrays on the device, theirs torch.mm (bmm) with an output, and then waited for
+once, by the wall clock. PyOpenCL's launches leave an event at the arrays, torch's do not: `bare` is
+as `span`, with MatMul(…, events=False). Before each round the output is filled with 0xff bytes;
 after the first and the last every element is compared with a float64 product within the
 componentwise bound. A ratio is cuBLAS's time divided by ours in the same round: 1 is level, more is
 better.
@@ -111,15 +112,20 @@ class Candidate:
     origin: str
     executable: object
     out: object
-    plan: object = None  # the MatMul, and its arrays
+    plan: object = None  # the MatMul, another without events, and their arrays
+    bare_plan: object = None
     arrays: tuple = ()
     samples: list = field(default_factory=list)
     spans: list = field(default_factory=list)
+    bare_spans: list = field(default_factory=list)
     worst: float = 0.0
     built_s: float = 0.0
 
     def call(self):
         self.plan(*self.arrays)
+
+    def bare_call(self):
+        self.bare_plan(*self.arrays)
 
 
 class Bench:
@@ -267,6 +273,7 @@ class Bench:
             )
             keywords["epilogue"] = Epilogue(bias=bias, activation="gelu")
         candidate.plan = MatMul(a, b, out, config=candidate.config, **keywords)
+        candidate.bare_plan = MatMul(a, b, out, config=candidate.config, events=False, **keywords)
         candidate.arrays = (a, b, out)
 
     def candidates(self, job):
@@ -327,6 +334,7 @@ class Bench:
                     calls = int(min(max(_SPAN_NS / once, 3), 300))
                     x.samples.append(once)
                     x.spans.append(self.span(x.call, self.plain_queue.finish, calls))
+                    x.bare_spans.append(self.span(x.bare_call, self.plain_queue.finish, calls))
         rows = []
         for x in found:
             x.worst = max(x.worst, self.check(job, x, value, allowed))
@@ -338,6 +346,7 @@ class Bench:
         ratios = [p / t for p, t in zip(peer, ours, strict=True)]
         events = [p / t for p, t in zip(job.peer_events[1:], ours, strict=True)]
         span = [p / t for p, t in zip(job.peer_span[1:], x.spans[1:], strict=True)]
+        bare = [p / t for p, t in zip(job.peer_span[1:], x.bare_spans[1:], strict=True)]
         median = statistics.median(ours)
         row = dict(
             name=job.name, dtype=job.dtype, batch=job.batch, m=job.m, n=job.n, k=job.k,
@@ -349,7 +358,9 @@ class Bench:
             ratio_events=statistics.median(events),
             peer_events_us=statistics.median(job.peer_events[1:]) / 1e3,
             ratio_span=statistics.median(span), span_us=statistics.median(x.spans[1:]) / 1e3,
-            peer_span_us=statistics.median(job.peer_span[1:]) / 1e3, error=x.worst,
+            peer_span_us=statistics.median(job.peer_span[1:]) / 1e3,
+            ratio_bare=statistics.median(bare), bare_us=statistics.median(x.bare_spans[1:]) / 1e3,
+            error=x.worst,
             built_s=round(x.built_s, 2),
         )  # fmt: skip
         print(
@@ -357,7 +368,8 @@ class Bench:
             f"{'' if job.precision == 'highest' else job.precision} {row['us']:.1f} us "
             f"{row['tflops']:.1f}/{row['peer_tflops']:.1f} TF ratio {row['ratio']:.3f} "
             f"({row['low']:.2f}-{row['high']:.2f}) span {row['span_us']:.1f}/"
-            f"{row['peer_span_us']:.1f} {row['ratio_span']:.3f} events {row['ratio_events']:.2f} "
+            f"{row['peer_span_us']:.1f} {row['ratio_span']:.3f} bare {row['bare_us']:.1f} "
+            f"{row['ratio_bare']:.3f} events {row['ratio_events']:.2f} "
             f"err {x.worst:.2f} {x.config}{' [' + x.origin + ']' if x.origin != 'forced' else ''} "
             f"{x.built_s:.1f}s", flush=True,
         )  # fmt: skip
