@@ -9,20 +9,22 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import conformance_matrix
 import numpy as np
 from conformance_plugin import keep_buffers
+from native_device import Finding, NativeDevice
 
-from clmatmul import cases, executable, plan, selection
+from clmatmul import cases, executable, plan, selection, trial
 from clmatmul.device import Device
 from clmatmul.errors import BuildError, ClmatmulError, ConfigError
 from clmatmul.plan import render_launch
 from clmatmul.trial import check_case
 
 SAFE_BYTES = 2**16  # on either side of an output
-# Of this process: what kind of device it has, and how much of Oclgrind's log it has looked at.
-_child = {"family": None, "log": 0}
+# Of this process: its device, what kind it is, and how much of Oclgrind's log it has looked at.
+_child = {"device": None, "family": None, "log": 0}
 
 
 def fates(target, text, changes, step, options=()):
@@ -39,7 +41,7 @@ def judged_in_turn(target, text, changes, step):
         executable._programs = executable._Programs()
         how, note = judged(target, text, changed)
         built, executable._programs = executable._programs, sound
-        if how == "survived" and changed != text and step == "quick":
+        if how == "survived" and changed != text and step in ("quick", "native"):
             how = "same" if same_code(target, text, built, sound) else how
         yield how, note
         if judged(target, text, text, brief=True)[0] != "survived":
@@ -49,22 +51,29 @@ def judged_in_turn(target, text, changes, step):
 def same_code(target, text, built, sound):
     """Whether all programs of a mutant are, as PTX, those of the kernel as it was.
 
-    Elsewhere than on NVIDIA's devices nobody knows here; there, PTX comes with the build.
+    Elsewhere than on NVIDIA's devices nobody knows here; there, PTX comes with the build. In their
+    part, this machine's processor has code of its own.
     """
-    if _child["family"] != "nvidia":
+    if _child["family"] not in ("nvidia", "native"):
         return False
     judged(target, text, text)  # builds what is missing in `sound`
     return all(code_of(x) == code_of(sound._programs[name]) for name, x in built._programs.items())
 
 
 def code_of(program):
-    return program.device.binary_of(program._built)
+    device = program.device
+    find = device.code_of if isinstance(device, NativeDevice) else device.binary_of
+    return find(program._built)
 
 
 def prepare_process(step, more=()):
     if step == "simulate":  # before there is a device
         os.environ["OCLGRIND_LOG"] += f".{os.getpid()}"
-    own = selection.resolve().profile  # not the guise of another
+    if step == "native":
+        play_nvidia()
+        return
+    _child["device"] = selection.resolve()
+    own = _child["device"].profile  # not the guise of another
     _child["family"] = own.family
     options = (*plan.build_options(own), *more)
     if step == "quick" and own.family == "pocl":
@@ -81,13 +90,22 @@ def prepare_process(step, more=()):
     )
 
 
+def play_nvidia():
+    """This machine's processor in the part of an NVIDIA device, which checks every access."""
+    _child["device"] = NativeDevice(None, os.environ["CLMATMUL_NATIVE_FOLDER"])
+    _child["family"] = "native"
+    trial.devices = SimpleNamespace(wait=lambda events: None)
+
+
 def judged(target, text, changed, brief=False):
     """(how, note) of a program in place of another, by all cases or the first."""
     executable.render_launch = lambda plan, launch: (
         changed if render_launch(plan, launch) == text else render_launch(plan, launch)
     )
-    device = selection.resolve()
+    device = _child["device"]
     device.profile = target.profile  # with what probes found
+    if isinstance(device, NativeDevice):
+        device.runs = 0  # of one case, the same order every time
     ran = False
     for size, data in target.cases("OCLGRIND_LOG" in os.environ):
         try:
@@ -96,6 +114,8 @@ def judged(target, text, changed, brief=False):
             continue
         except BuildError:
             return "build", ""
+        except Finding as error:
+            return "simulator", f"{'×'.join(map(str, size))} {data}: {error}"
         except ClmatmulError as error:
             fault = str(error).splitlines()[0]
         ran = True

@@ -18,7 +18,8 @@ from conformance_run import commit, progress, today
 TOOLS = Path(__file__).resolve().parent
 JUSTIFIED = TOOLS / "mutants_justified.json"
 KILLED = ("wrong", "crash", "hang", "simulator")
-STEPS = ("quick", "compile", "simulate")
+STEPS = ("quick", "native", "compile", "simulate")
+LISTED = ("compile", "simulate")  # steps for what is left of others, in programs that are named
 SIMULATED = 4  # programs in which a survivor is run on Oclgrind
 _ORDER = (*KILLED, "survived", "same", "build")
 
@@ -158,8 +159,9 @@ def parser():
         help="keep what was done: the same command goes on where it was cut short")  # fmt: skip
     add("--runtimes", type=Path, metavar="DIR", default=runtimes.default_folder(),
         help="folder of the runtimes, for Oclgrind (default: %(default)s)")  # fmt: skip
-    add("--steps", nargs="+", choices=STEPS, metavar="STEP", default=STEPS,
-        help="only these of quick, compile, simulate")  # fmt: skip
+    add("--steps", nargs="+", choices=STEPS, metavar="STEP", default=("quick", *STEPS[2:]),
+        help="of quick, native, compile, simulate, in this order; native: NVIDIA's kernels (name "
+        "them) on this machine's processor (default: all others)")  # fmt: skip
     add("--sample", type=float, metavar="PART", default=1,
         help="this part of all mutants: the smaller is in the larger one")  # fmt: skip
     add("--again", action="store_true",
@@ -219,7 +221,7 @@ def run_steps(options, fates, justified, record):
     worst = 0
     for step in options.steps:
         given = work_of(step, fates, justified)
-        if step != "quick":
+        if step in LISTED:
             if not given["places"]:
                 continue
             progress(f"{len({key for key, _ in given['places']})} survivors: {step}")
@@ -230,7 +232,7 @@ def run_steps(options, fates, justified, record):
                 progress(f"Oclgrind is not available ({error}): it was not asked")
                 continue
             # compiled: in all in which it survived; simulated, which is slow: in few
-            programs = {"quick": options.programs, "simulate": SIMULATED}.get(step, len(fates))
+            programs = {"compile": len(fates), "simulate": SIMULATED}.get(step, options.programs)
             arguments = ["--step", step, "--programs", str(programs), *more]
             worst = max(worst, run_worker(environment, arguments, given, record))
     return worst
@@ -241,7 +243,7 @@ def work_of(step, fates, justified):
     ends = merged(fates, justified)
     over = [key for key, x in ends.items() if x["how"] in KILLED]
     done = {place_of(x) for x in fates if x["step"] == step}
-    if step == "quick":
+    if step not in LISTED:
         return {"over": over, "places": sorted(done)}
     alive = {x["key"] for x in survivors(ends.values(), justified)}
     places = [x for key in alive for x in ends_of(fates)[key] if x["how"] == "survived"]
@@ -257,6 +259,6 @@ def work_of(step, fates, justified):
 def environment_of(step, folder, scratch):
     """The environment of a step's workers, with a compiler's cache of their own."""
     if step != "simulate":
-        return dict(os.environ) | {"POCL_CACHE_DIR": scratch}
+        return dict(os.environ) | {"POCL_CACHE_DIR": scratch, "CLMATMUL_NATIVE_FOLDER": scratch}
     runtime = runtimes.probe(runtimes.load("oclgrind", folder), folder, os.environ, scratch)
     return runtimes.environment_of(runtime, folder, os.environ, scratch)

@@ -7,6 +7,7 @@ end is known, and `places`, [key, digest of a program] where they are not to be 
 are to be (others). The steps:
 
     quick      the cases, on the device that CLMATMUL_DEVICE means
+    native     the cases, of NVIDIA's kernels, on this machine's processor (native_device.py)
     compile    is the optimised machine code that of the kernel as it was, byte for byte? (PoCL)
     simulate   small cases on Oclgrind, which is asked for findings after each
 """
@@ -28,16 +29,17 @@ from mutants import mutants  # noqa: E402
 from mutate_cases import emulating, targets  # noqa: E402
 from mutate_children import Child, news, result  # noqa: E402
 from mutate_judge import fates  # noqa: E402
-from mutate_run import reasons  # noqa: E402
+from mutate_run import LISTED, reasons  # noqa: E402
+from native_device import profile_of_h200  # noqa: E402
 
 from clmatmul import probes, selection  # noqa: E402
 from clmatmul.device_profile import DeviceProfile  # noqa: E402
 from clmatmul.variants import variant_names  # noqa: E402
 
 # Of computing, for a mutant: a loop without an end is a fault that is found.
-SECONDS = {"quick": 10, "compile": 60, "simulate": 200}
+SECONDS = {"quick": 10, "native": 40, "compile": 60, "simulate": 200}
 # Mutants that a child judges: no runtime gives all memory of a program back.
-MOST = {"quick": 80, "compile": 80, "simulate": 20}
+MOST = {"quick": 80, "native": 80, "compile": 80, "simulate": 20}
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ class Schedule:
         self.tries, homes = Counter(), {}
         for program in programs:
             for key in program.mutants:
-                if key not in over and ((key, program.digest) in listed) == (step != "quick"):
+                if key not in over and ((key, program.digest) in listed) == (step in LISTED):
                     homes.setdefault(key, []).append(program)
         for found in homes.values():
             found.sort(key=lambda program: len(program.text))  # what a build takes
@@ -259,6 +261,14 @@ def profile_here():
     return device.profile.to_json()
 
 
+def profile_of_child():
+    """The device's DeviceProfile, found by a child: this process never touches OpenCL."""
+    text = result(profile_here, SECONDS["simulate"])
+    if isinstance(text, list):
+        raise SystemExit(f"no device: {text[1]}")
+    return DeviceProfile.from_json(text)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--variants", nargs="*", default=[])
@@ -271,10 +281,7 @@ def main():
     parser.add_argument("--build-options", default="", help="more, for the compiler")
     options = parser.parse_args()
     os.environ["CLMATMUL_CACHE"] = "0"  # each program is used by one process
-    text = result(profile_here, SECONDS["simulate"])
-    if isinstance(text, list):
-        raise SystemExit(f"no device: {text[1]}")
-    profile = DeviceProfile.from_json(text)
+    profile = profile_of_h200() if options.step == "native" else profile_of_child()
     if options.emulate:
         profile = emulating(profile)
     given = json.load(sys.stdin)
