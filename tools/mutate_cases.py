@@ -134,9 +134,11 @@ def kinds_of(variant):
     if "int8" in str(variant.header["REQUIRES"]):  # another instruction for each element type
         yield plain_kind("int8", "NT")
         yield plain_kind("float32", "NT", precision="medium")
-    if alignment_of(variant) > 1:
-        yield aligned(plain_kind(dtype, layout), alignment_of(variant))
-        yield aligned(plain_kind(dtype, "NT", batch_rank=1, c=out, **fused), alignment_of(variant))
+    most = max(alignment_of(variant), *variant.header.get("ALIGNMENT_CLASSES", (1,)), 1)
+    if most > 1:
+        yield aligned(plain_kind(dtype, layout), most)
+        yield aligned(plain_kind(dtype, "NT", batch_rank=1, c=out, **fused), most)
+        yield aligned(plain_kind(dtype, "TT", "T"), most)
 
 
 def alignment_of(variant):
@@ -160,6 +162,8 @@ def targets(name, profile):
             continue
         every = aligned(kind, 1) in (plain, replace(plain, batch_rank=1)) or kind.batch_rank == 2
         listed = test_configs(name)
+        if "along" in variant.header["PARAMETERS"]:
+            listed += [x.with_values(along=1) for x in listed]
         some = (listed[0], *whole_configs(name))
         for config in map(variant.complete, (*listed, variant.default) if every else some):
             if kind.batch_rank == 1 and every and config.values().get("splits", 1) == 1:

@@ -9,6 +9,7 @@ barrier and a wait for too few copies show, which a device may not let see.
 
 import ctypes
 import hashlib
+import math
 import os
 import platform
 import re
@@ -28,9 +29,9 @@ WAYS = 8  # in which launches go: see native/native.h
 HERE = Path(__file__).resolve().parent
 PROFILE = HERE.parent / "tests" / "profiles" / "nvidia-h200.json"
 CLANGS = ("clang", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14")
-OPTIONS = ("-x", "cl", "-cl-std=CL1.2", "-O1", "-w", "-fPIC", "-shared", "-fsanitize=address",
+OPTIONS = ("-x", "cl", "-cl-std=CL1.2", "-O1", "-w", "-fPIC", "-fsanitize=address",
            "-mllvm", "-asan-instrumentation-with-call-threshold=0", "-mllvm", "-asan-globals=0",
-           "-mllvm", "-asan-stack=0", "-fno-sanitize-link-runtime")  # fmt: skip
+           "-mllvm", "-asan-stack=0", "-c")  # fmt: skip
 
 
 class Finding(ClmatmulError):
@@ -39,7 +40,7 @@ class Finding(ClmatmulError):
 
 def missing():
     """What this machine lacks, or an empty text."""
-    lacks = [x for x in ("gcc", "objcopy") if not shutil.which(x)]
+    lacks = [x for x in ("gcc", "ld", "objcopy") if not shutil.which(x)]
     lacks += [] if _clang() else ["clang"]
     lacks += [] if platform.machine() == "x86_64" else ["an x86-64 processor"]
     return ", ".join(lacks)
@@ -124,16 +125,19 @@ class NativeDevice:
                 text = native_text(source, entry)
             except UnknownInstruction as error:
                 raise CompileFailure(f"no such instruction: {error}") from None
-            with tempfile.NamedTemporaryFile("w", suffix=".cl", dir=self.folder) as file:
-                file.write(text)
-                file.flush()
-                done = subprocess.run(
-                    [_clang(), *OPTIONS, file.name, "-o", f"{library}.{os.getpid()}"],
-                    capture_output=True, text=True,
-                )  # fmt: skip
-            if done.returncode:
-                raise CompileFailure(done.stderr[:2000])
-            os.replace(f"{library}.{os.getpid()}", library)
+            made = f"{library}.{os.getpid()}"
+            Path(f"{made}.cl").write_text(text)
+            build = (
+                [_clang(), *OPTIONS, f"{made}.cl", "-o", f"{made}.o"],
+                ["ld", "-shared", f"{made}.o", "-o", made],
+            )
+            for command in build:
+                done = subprocess.run(command, capture_output=True, text=True)
+                if done.returncode:
+                    raise CompileFailure(done.stderr[:2000])
+            os.replace(made, library)
+            os.remove(f"{made}.o")
+            os.remove(f"{made}.cl")
         return Program(library)
 
     def binary_of(self, program):
@@ -168,7 +172,8 @@ class NativeDevice:
         listed = np.array(buffers, np.uint64)
         text = ctypes.create_string_buffer(400)
         way, self.runs = self.runs % WAYS, self.runs + 1
-        numbers = [ctypes.c_ulong(x) for x in (len(words), global_size[0], local_size[0])]
+        groups, items = global_size[0] // local_size[0], math.prod(local_size)
+        numbers = [ctypes.c_ulong(x) for x in (len(words), groups, items, local_size[0])]
         wrong = self.library.native_launch(
             call, ctypes.c_void_p(words.ctypes.data), *numbers,
             ctypes.c_void_p(listed.ctypes.data), ctypes.c_ulong(len(listed) // 3), way, text,

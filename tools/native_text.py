@@ -48,7 +48,8 @@ def native_text(text, entry):
 def _line(line):
     local = re.match(r"\s*__local \w+ ((\w+)\[[^\]]*\][^;=]*);", line)
     if local:
-        return f"{line} native_local({local[2]}, sizeof({local[2]}));"
+        end = local.end()
+        return f"{line[:end]} native_local({local[2]}, sizeof({local[2]}));{line[end:]}"
     out, at = "", 0
     for found in re.finditer(r"\basm( volatile)?\(", line):
         if found.start() < at:

@@ -22,7 +22,7 @@ Item *self;
 int mode;
 static Group *groups[MOST_GROUPS];
 static Region regions[MOST_REGIONS], locals[MOST_REGIONS];
-static int region_count, local_count, items_of_group;
+static int region_count, local_count, items_of_group, row_items;
 static u64 group_count, *arguments, local_bytes;
 static void (*entry)(u64 *);
 static void *scheduler;
@@ -100,9 +100,14 @@ void aligned(u64 at, u64 size) {
 
 // ---- builtins ----------------------------------------------------------------------------------
 
+// Groups lie along dimension 0 alone, their items along two at most.
 u64 _Z12get_group_idj(u32 d) { return d ? 0 : group->id; }
 u64 _Z14get_num_groupsj(u32 d) { return d ? 1 : group_count; }
-u64 _Z12get_local_idj(u32 d) { return d ? 0 : self->item; }
+u64 _Z12get_local_idj(u32 d) { return d == 0 ? self->item % row_items : d == 1 ? self->item / row_items : 0; }
+u64 _Z14get_local_sizej(u32 d) { return d == 0 ? row_items : d == 1 ? items_of_group / row_items : 1; }
+u64 _Z13get_global_idj(u32 d) {
+    return _Z12get_group_idj(d) * _Z14get_local_sizej(d) + _Z12get_local_idj(d);
+}
 void _Z7barrierj(u32 flags) { self->state = AT_BARRIER; leave(); }
 int _Z3minii(int x, int y) { return x < y ? x : y; }
 u32 _Z3minjj(u32 x, u32 y) { return x < y ? x : y; }
@@ -230,11 +235,12 @@ static void limit(int seconds) {
 }
 
 // 0, or 1 and a text of what was wrong.
-int native_launch(void (*call)(u64 *), u64 *values, u64 count, u64 global, u64 local, u64 *buffers, u64 buffer_count, int how, char *text) {
+int native_launch(void (*call)(u64 *), u64 *values, u64 count, u64 number, u64 local, u64 row, u64 *buffers, u64 buffer_count, int how, char *text) {
     entry = call;
     arguments = values;
     items_of_group = local;
-    group_count = global / local;
+    row_items = row;
+    group_count = number;
     mode = how;
     fault[0] = 0;
     local_count = 0;
