@@ -344,8 +344,9 @@ def _values(kind, name, shape, data, rng):
         return rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
     if data == "special" and values.size:
         bad = (_nan(values.dtype), np.inf, -np.inf)
-        last = (-1, slice(None))[:: -1 if name == "a" else 1]  # the last term of each sum
-        for i, part in enumerate((values, values[(..., *last)])):
+        ends = ((i, slice(None))[:: -1 if name == "a" else 1] for i in (-1, 0))
+        # anywhere, and in the last and the first term of a sum, which kernels may read once more
+        for i, part in enumerate((values, *(values[(..., *end)] for end in ends))):
             at = tuple(int(rng.integers(x)) for x in part.shape)
             part[at] = bad[(int(rng.integers(3)) + i) % 3]
     return values

@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from clmatmul.device import CompileFailure
 from clmatmul.device_profile import DeviceProfile
 from clmatmul.errors import ClmatmulError
 
+GAP = 1 << 24  # bytes between buffers, so that an address outside of one is in no other
 WAYS = 8  # in which launches go: see native/native.h
 HERE = Path(__file__).resolve().parent
 PROFILE = HERE.parent / "tests" / "profiles" / "nvidia-h200.json"
@@ -51,13 +53,14 @@ def _clang():
 
 
 class Buffer:
-    """Memory of its exact size, whose start is aligned as a device's is."""
+    """Memory of its exact size, whose start is aligned as a device's is, far from all others."""
 
     def __init__(self, size, fill=0xFF):
         self.size = max(int(size), 1)
-        self._all = np.full(self.size + 256, fill, np.uint8)
-        start = -self._all.ctypes.data % 256
+        self._all = np.empty(self.size + 2 * GAP, np.uint8)  # what is never touched costs nothing
+        start = GAP - self._all.ctypes.data % 256
         self.bytes = self._all[start : start + self.size]
+        self.bytes[:] = fill
 
     @property
     def address(self):
@@ -65,9 +68,13 @@ class Buffer:
 
 
 def profile_of_h200():
-    """The profile of the device whose part is played, with what the kernels' probes find there."""
+    """The profile of the device whose part is played, with what the kernels' probes find there.
+
+    Three compute units, so that small products have full waves of work-groups, and parts beside.
+    """
     found = {"compute_capability": 90, "static_local_bytes": 231424, "wgmma": 1}
-    return DeviceProfile.from_json(PROFILE.read_text()).with_probes(**found)
+    profile = DeviceProfile.from_json(PROFILE.read_text())
+    return replace(profile, compute_units=3).with_probes(**found)
 
 
 class Context:
