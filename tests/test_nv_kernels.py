@@ -212,7 +212,7 @@ def test_consumers_take_turns(device, nvidia, rng, tile_n, stages, splits, wave)
         pytest.skip("the device has no wgmma, and its emulation would take minutes to compile")
     nvidia.learn({"wgmma": 1})
     config = TileConfig.of(
-        "nv_wgmma", tile_m=128, tile_n=tile_n, bytes_k=128, stages=stages, group_rows=2,
+        "nv_wgmma", tile_m=128, tile_n=tile_n, bytes_k=128, stages=stages, group_rows=4,
         splits=splits, wave=wave,
     )  # fmt: skip
     case = make_case(kind, 620, 1000, 70, "exact", rng, with_result=False)
