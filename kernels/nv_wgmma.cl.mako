@@ -241,8 +241,8 @@ def propose(problem, profile):
 //
 // so that copies run stages - 1 phases ahead, across tiles too.
 % if late:
-// If another tile follows, the first consumer does its last ${late} phases alone, and then the second:
-// so one multiplies, as fast as both, while the other is in its epilogue.
+// Of a long tile the first consumer does the last ${late} phases alone, and then the second: so one
+// multiplies, as fast as both, while the other is in its epilogue.
 % endif
 //
 // The copy engine knows an operand by a tensor map: address, extents, strides, the box to bring.
@@ -326,6 +326,7 @@ ${copy("b", f"to + {tile_m * 128}")}\
             }
         }
     } else {
+<% early_bias = lengthy and kind.bias and activation.attr.is_brief(kind, pairs) %>\
         // compute: a consumer
 % if uneven:
         ${ptx.more_registers(uneven[1])}
@@ -342,7 +343,7 @@ ${split.which_terms("turn")}\
             int last = -1;
 % if late:
             // with all stages in between, the first cannot be done with two tiles unnoticed
-            const int one_by_one = turn + groups < work && end_term - first_term > ${stages * tile_k};
+            const int one_by_one = end_term - first_term > ${stages * tile_k};
             const index_t late_term = one_by_one && consumer == 1 ? first_term + ((end_term - first_term - 1) / ${tile_k} - ${late - 1}) * ${tile_k} : -1;
 % endif
             for (index_t first = first_term; first < end_term; first += ${tile_k}) {
@@ -382,6 +383,11 @@ ${split.which_terms("turn")}\
 % endif
             // where the tile is, which takes some divisions, while the last phase is multiplied
 ${split.which_tile()}\
+% if early_bias:
+            // loads take as long as half a phase
+${index.bases("batch")}\
+${leaving.load_bias()}\
+% endif
             ${ptx.warpgroup_wait(0)}
             ${ptx.hold([f"sums[{i}]" for i in range(numbers)], kind.a.dtype)}
             if ((item & 127) == 0) {
@@ -392,7 +398,9 @@ ${split.which_tile()}\
 ${split.exchange([f"sums[{i}]" for i in range(numbers)], 4 * consumers, "(consumer * 4 + (warp & 3))", "continue")}\
 % endif
             // epilogue and store
+% if not early_bias:
 ${index.bases("batch")}\
+% endif
             const index_t warp_row = first_row + consumer * 64 + (warp & 3) * 16;
             const index_t lane_col = first_col + (lane & 3) * 2;
 % if lengthy:

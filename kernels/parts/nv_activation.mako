@@ -17,6 +17,11 @@ def is_quick(kind):
     return kind.activation in QUICK and narrow
 
 
+def is_brief(kind, pairs):
+    """So short that it may stand in the text for each line of a tile."""
+    return pairs == "packed" and is_quick(kind) and kind.expression is None
+
+
 # -M(y), from the highest power of y on, as far as results are not 0, with relative errors of 2^-M
 # of 0.0018 and 0.00004
 GELU = {

@@ -74,10 +74,22 @@ ${store.value(f"sums[{4 * (8 * block + j + q // 2) + 2 * (q % 2) + at}]", "row",
 % endfor
 </%def>
 
+<%def name="load_bias()">\
+            // four columns of each 64 are a lane's
+            acc_t ${", ".join(f"bias_{block}_{q} = zero()" for block in range(tile_n // 64) for q in range(4))};
+            if (first_row + ${tile_m} <= m && first_col + ${tile_n} <= n && bias_row_stride == 0) {
+% for block in range(tile_n // 64):
+% for q in range(4):
+                bias_${block}_${q} = load_bias(bias, ${index.at("bias", "0", f"(first_col + (lane & 15) * 4 + {64 * block + q})")});
+% endfor
+% endfor
+            }
+</%def>
+
 <%def name="store_waiting()">\
 <%
     # a short activation stands there for each line of a whole tile too
-    brief = pairs == "packed" and activation.attr.is_quick(kind) and kind.expression is None
+    brief = activation.attr.is_brief(kind, pairs)
 %>\
             // 64 columns at a time: sums to local memory, chunk c of row r in place c ^ 2 (r % 8),
             // then four neighbours through the epilogue at once, in a loop
@@ -98,15 +110,12 @@ ${store.value(f"sums[{4 * (8 * block + j + q // 2) + 2 * (q % 2) + at}]", "row",
             if (whole) {
                 const index_t col = first_col + ${64 * block} + (lane & 15) * 4;
                 __global ushort *to = (__global ushort *)out + ${index.at("out", "(warp_row + (lane >> 4))", "col")};
-% if kind.bias:
-                const acc_t ${", ".join("bias_%d = load_bias(bias, %s)" % (q, capture(index.at, "bias", "0", f"(col + {q})")) for q in range(4))};
-% endif
 % for turn in range(8):
                 {
                     const index_t row = warp_row + (lane >> 4) + ${2 * turn};
                     uint4 four;
                     ${ptx.load_four("four", f"get + {512 * turn} + ((chunk ^ {4 * turn & 15}) << 4)")}
-${through_epilogue(True)}\
+${through_epilogue(f"bias_{block}_")}\
                     *(__global uint2 *)to = words;
                     to += 2 * out_row_stride;
                 }
@@ -120,7 +129,7 @@ ${through_epilogue(True)}\
                 ${ptx.load_four("four", "waiting + line * 256 + (((lane & 15) ^ (line & 7) * 2) << 4)")}
                 if (row < m && col + 3 < n) {
 % if pairs:
-${through_epilogue(False)}\
+${through_epilogue()}\
 % else:
 % for q in range(4):
                     {
@@ -146,11 +155,11 @@ ${store.store(f"as_{compute.scalar}(four.{'xyzw'[q]})", "row", f"(col + {q})")}\
 % endfor
 </%def>
 
-<%def name="through_epilogue(held_bias)">\
+<%def name="through_epilogue(held_bias=None)">\
                     ${out.storage if pairs == "plain" else "float"} ${", ".join(f"done_{q}" for q in range(4))};
 % for q in range(4):
                     {
-${store.value(f"as_{compute.scalar}(four.{'xyzw'[q]})", "row", f"(col + {q})", {"bias": f"bias_{q}"} if held_bias and kind.bias else None)}\
+${store.value(f"as_{compute.scalar}(four.{'xyzw'[q]})", "row", f"(col + {q})", {"bias": f"{held_bias}{q}"} if held_bias and kind.bias else None)}\
                         done_${q} = ${store.real_part("value")};
                     }
 % endfor
