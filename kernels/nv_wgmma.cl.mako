@@ -365,6 +365,11 @@ ${split.which_terms("turn")}\
                 ${ptx.warpgroup_multiply(kind.a.dtype, tile_n, [f"sums[{i}]" for i in range(numbers)], f"a_at + {group * (128 if a_across else 2)}", f"b_at + {group * (128 if b_across else 2)}", a_across, b_across, None if group else "first != first_term")}
 % endfor
                 ${ptx.warpgroup_commit()}
+% if late:
+                if (one_by_one && item == 128 && first + ${tile_k} >= end_term) {
+                    ${ptx.barrier_arrive("first_is_done")}
+                }
+% endif
                 // the last phase is done once only this one is under way
                 ${ptx.warpgroup_wait(1)}
                 if (last >= 0 && (item & 127) == 0) {
@@ -376,11 +381,6 @@ ${split.which_terms("turn")}\
                     parity ^= 1;
                 }
             }
-% if late:
-            if (one_by_one && item == 128) {
-                ${ptx.barrier_arrive("first_is_done")}
-            }
-% endif
             // where the tile is, which takes some divisions, while the last phase is multiplied
 ${split.which_tile()}\
 % if early_bias:

@@ -215,10 +215,10 @@ def test_consumers_take_turns(device, nvidia, rng, tile_n, stages, splits, wave)
         "nv_wgmma", tile_m=128, tile_n=tile_n, bytes_k=128, stages=stages, group_rows=4,
         splits=splits, wave=wave,
     )  # fmt: skip
-    case = make_case(kind, 620, 1000, 70, "exact", rng, with_result=False)
+    case = make_case(kind, 620, 1000, 1300, "exact", rng, with_result=False)
     launch = make_plan(case.problem, nvidia.profile, config).launches[-1]
     assert dict(launch.values)["work"] > 2 * launch.global_size[0] // launch.local_size[0]
-    for k in (1300, 64 * stages, 64 * stages + 1, 70):
+    for k in (1300, 64 * stages, 64 * stages + 1, 70 * splits):
         for data in ("ids_a", "ids_b", "exact"):
             assert check(nvidia, config, kind, (620, 1000, k), data, rng) is not None
 
