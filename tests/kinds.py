@@ -17,6 +17,7 @@ DTYPES = ("float32", "float64", "complex64", "complex128", "int8", "uint8", "int
 # has chunks in a line, and fewer chunks in a line than most.
 MORE_CONFIGS = {
     "cpu_sweep": [dict(micro_m=1, vectors=1, vector_width=4, terms=4, tile_n=256, splits=8)],
+    "line_fill": [dict(vector_width=4, lines=1, lanes=4, teams=2)],
     "line_dot": [
         dict(micro_m=2, micro_n=2, lanes=4, teams=2, vector_width=2, unroll=1, splits=64),
         dict(micro_m=2, micro_n=2, lanes=4, teams=2, vector_width=2, unroll=1, splits=1),
@@ -108,7 +109,7 @@ def test_configs(name):
 def whole_configs(name):
     """Of `MORE_CONFIGS`, those that do not cut k: they are tried in every layout."""
     listed = MORE_CONFIGS.get(name, ())
-    return [TileConfig.of(name, **values) for values in listed if values["splits"] == 1]
+    return [TileConfig.of(name, **values) for values in listed if values.get("splits", 1) == 1]
 
 
 test_configs.__test__ = False

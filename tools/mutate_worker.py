@@ -101,12 +101,13 @@ class Program:
         )  # fmt: skip
 
 
-def programs_of(names, profile):
-    """Every Program of these kernels on a device."""
+def programs_of(names, profile, profile_of_cpu=None):
+    """Every Program of these kernels on a device; those of CPUs by another profile, if given."""
     found = []
     for name in names:
         seen = set()
-        for target in targets(name, profile):
+        cpu = profile_of_cpu and name.startswith("cpu_")
+        for target in targets(name, profile_of_cpu if cpu else profile):
             for text, (entry, places) in target.programs().items():
                 if text not in seen:
                     seen.add(text)
@@ -285,7 +286,9 @@ def main():
     if options.emulate:
         profile = emulating(profile)
     given = json.load(sys.stdin)
-    programs = programs_of(options.variants or variant_names(), profile)
+    names = options.variants or variant_names()
+    native_cpu = options.step == "native" and any(x.startswith("cpu_") for x in names)
+    programs = programs_of(names, profile, profile_of_child() if native_cpu else None)
     for program in programs:
         program.keep(options.sample)
 

@@ -33,7 +33,8 @@ PROFILE = HERE.parent / "tests" / "profiles" / "nvidia-h200.json"
 CLANGS = ("clang", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14")
 OPTIONS = ("-x", "cl", "-cl-std=CL1.2", "-O1", "-w", "-fPIC", "-fsanitize=address",
            "-mllvm", "-asan-instrumentation-with-call-threshold=0", "-mllvm", "-asan-globals=0",
-           "-mllvm", "-asan-stack=0", "-c")  # fmt: skip
+           "-mllvm", "-asan-stack=0", "-Werror=array-bounds",
+           "-ftrivial-auto-var-init=pattern", "-c")  # fmt: skip
 
 
 class Finding(ClmatmulError):
