@@ -103,13 +103,18 @@ def small_config(name):
 def test_configs(name):
     variant = load_variant(name)
     listed = variant.header.get("TEST_CONFIGS") or [variant.header["DEFAULT"]]
-    return [TileConfig.of(name, **values) for values in (*listed, *MORE_CONFIGS.get(name, ()))]
+    return _complete(name, (*listed, *MORE_CONFIGS.get(name, ())))
 
 
 def whole_configs(name):
     """Of `MORE_CONFIGS`, those that do not cut k: they are tried in every layout."""
-    listed = MORE_CONFIGS.get(name, ())
-    return [TileConfig.of(name, **values) for values in listed if values.get("splits", 1) == 1]
+    return _complete(name, [x for x in MORE_CONFIGS.get(name, ()) if x.get("splits", 1) == 1])
+
+
+def _complete(name, listed):
+    """What does not name a parameter has its default."""
+    complete = load_variant(name).complete
+    return [complete(TileConfig.of(name, **values)) for values in listed]
 
 
 test_configs.__test__ = False
