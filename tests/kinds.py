@@ -39,6 +39,9 @@ MORE_CONFIGS = {
              group_rows=4, splits=6, wave=0),
         dict(tile_m=32, tile_n=32, tile_k=8, micro_m=4, micro_n=4, stages=3, registers=0,
              group_rows=4, splits=1, wave=0),
+        # parts of k behind several waves of whole tiles
+        dict(tile_m=32, tile_n=16, tile_k=8, micro_m=4, micro_n=4, stages=2, registers=0,
+             group_rows=8, splits=2, wave=2),
         # two blocks of 32 work-items along a row of the tile
         dict(tile_m=32, tile_n=64, tile_k=8, micro_m=4, micro_n=4, stages=2, registers=0,
              group_rows=1, splits=1, wave=0),

@@ -54,6 +54,7 @@ class Target:
         if self.kind.batch_rank:
             yield first, "one a"
             yield first, "one b"
+            yield sizes[-1], "odd batch"
         if floating and plain and not self.kind.aux:
             yield from ((size, "special") for size in sizes[:6])
         if floating and self.kind.precision == "highest":  # others have bounds of their own
@@ -74,6 +75,7 @@ class Target:
             (m // 2, (n + 1) // 2, stage + 1), (2 * (m - 1), 2 * (n + 1), k - 1),
             *((max(m - 2, 1), n + 1, x) for x in cut_lengths(parts)),
             *(((band + 1) * (m - 1) + 1, 2 * n, k // 2),) * (band > 1),
+            (m - 1, n, max(stage - 1, 1)),
         )  # fmt: skip
 
     def case(self, size, data):
@@ -85,7 +87,8 @@ class Target:
     def new_case(self, size, data):
         rng = np.random.default_rng((_SEED, *size))
         ways = {"in place": {"in_place": True}, "one a": {"repeated": ("a",)},
-                "one b": {"repeated": ("b",)}}  # fmt: skip
+                "one b": {"repeated": ("b",)},
+                "odd batch": {"batch": (1,) * (self.kind.batch_rank - 1) + (3,)}}  # fmt: skip
         if data in ways:
             return make_case(self.kind, *size, "exact", rng, **ways[data])
         return make_case(self.kind, *size, data, rng)

@@ -71,11 +71,11 @@ class Buffer:
 def profile_of_h200():
     """The profile of the device whose part is played, with what the kernels' probes find there.
 
-    Three compute units, so that small products have full waves of work-groups, and parts beside.
+    Five compute units, so that small products have full waves of work-groups, and parts beside.
     """
     found = {"compute_capability": 90, "static_local_bytes": 231424, "wgmma": 1}
     profile = DeviceProfile.from_json(PROFILE.read_text())
-    return replace(profile, compute_units=3).with_probes(**found)
+    return replace(profile, compute_units=5).with_probes(**found)
 
 
 class Context:
@@ -146,7 +146,10 @@ class NativeDevice:
             os.replace(made, library)
             os.remove(f"{made}.o")
             os.remove(f"{made}.cl")
-        return Program(library)
+        try:
+            return Program(library)
+        except OSError as error:  # a function that native/*.c has not
+            raise CompileFailure(str(error)) from None
 
     def binary_of(self, program):
         """None: the steps after a build are for NVIDIA's driver."""

@@ -196,7 +196,9 @@ u32 native_atomic_inc(u64 at, u32 most) {
     *(u32 *)at = old >= most ? 0 : old + 1;
     return old;
 }
-u32 native_round_tf32(u32 x) { return (x + 0x1000u) & 0xffffe000u; }
+u32 native_round_tf32(u32 x) {
+    return (x & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : (x + 0x1000u) & 0xffffe000u;
+}
 static u32 half_bits(float x) { return isnan(x) ? 0x7fffu : _cvtss_sh(x, 0); }
 static u32 bf16_bits(float x) {
     u32 w;

@@ -123,6 +123,11 @@ static void put_half(float x, u64 i, u16 *p) {
     check((u64)(p + i), 2, 1);
     p[i] = _cvtss_sh(x, 0);
 }
+void _Z15vstore_half_rtedmPU8CLglobalDh(double x, u64 i, u16 *p) {
+    _Float16 half = (_Float16)x;
+    check((u64)(p + i), 2, 1);
+    memcpy(p + i, &half, 2);
+}
 void _Z15vstore_half_rtefmPU8CLglobalDh(float x, u64 i, u16 *p) { put_half(x, i, p); }
 void _Z15vstore_half_rtefmPU9CLprivateDh(float x, u64 i, u16 *p) { put_half(x, i, p); }
 u32 _Z10atomic_addPU8CLglobalVjj(u32 *p, u32 x) {
