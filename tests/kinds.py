@@ -16,6 +16,8 @@ DTYPES = ("float32", "float64", "complex64", "complex128", "int8", "uint8", "int
 # number of them; tiles of full waves in one piece and the others cut; more work-items than a tile
 # has chunks in a line, and fewer chunks in a line than most.
 MORE_CONFIGS = {
+    "cpu_direct": [dict(micro_m=3, vectors=1, vector_width=4, unroll=2, tile_m=6, tile_n=16,
+                        block_k=64, splits=16)],
     "cpu_sweep": [dict(micro_m=1, vectors=1, vector_width=4, terms=4, tile_n=256, splits=8)],
     "line_fill": [dict(vector_width=4, lines=1, lanes=4, teams=2)],
     "line_dot": [
@@ -128,7 +130,8 @@ def cut_lengths(splits):
 
     As kernels cut k: into multiples of 16 terms and of 8, of 2 and of 4.
     """
-    return (193,) * (splits > 1) + (449,) * (splits == 8) + (119, 239) * (splits > 8)
+    more = {8: (449,), 16: (961,)}.get(splits, ())
+    return (193,) * (splits > 1) + more + (119, 239) * (splits > 8)
 
 
 def check(device, config, kind, size, data, rng, **keywords):
