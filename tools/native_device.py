@@ -31,7 +31,7 @@ WAYS = 8  # in which launches go: see native/native.h
 HERE = Path(__file__).resolve().parent
 PROFILE = HERE.parent / "tests" / "profiles" / "nvidia-h200.json"
 CLANGS = ("clang", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14")
-OPTIONS = ("-x", "cl", "-cl-std=CL1.2", "-O1", "-w", "-fPIC", "-fsanitize=address",
+OPTIONS = ("-x", "cl", "-cl-std=CL1.2", "-O1", "-w", "-fPIC", "-fsanitize=address,array-bounds",
            "-mllvm", "-asan-instrumentation-with-call-threshold=0", "-mllvm", "-asan-globals=0",
            "-mllvm", "-asan-stack=0", "-Werror=array-bounds",
            "-ftrivial-auto-var-init=pattern", "-c")  # fmt: skip

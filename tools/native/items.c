@@ -65,6 +65,7 @@ CHECKS(1) CHECKS(2) CHECKS(4) CHECKS(8) CHECKS(16)
 void __asan_loadN(u64 at, u64 size) { check(at, size, 0); }
 void __asan_storeN(u64 at, u64 size) { check(at, size, 1); }
 void __asan_init(void) {}
+void __ubsan_handle_out_of_bounds(void *place, u64 index) { wrong("an index outside of an array", 0, 0); }
 void __asan_version_mismatch_check_v8(void) {}
 void __asan_handle_no_return(void) {}
 void *__asan_memset(void *to, int x, u64 n) { check((u64)to, n, 1); return memset(to, x, n); }
