@@ -103,7 +103,7 @@ def test_a_missing_barrier_and_a_missing_wait_show_in_some_order(native, body):
     (LOCAL + COPY.replace("tiles + item", "tiles + item + 1"), "wrote outside local memory"),
     (LOCAL + COPY.replace("from + item", "from + item + 1"), "read outside"),
     (LOCAL + COPY.replace("from + item", "(ulong)from + 2"), "is not aligned"),
-    (LOCAL + "tiles[item + 1] = 1;", "wrote outside"),
+    (LOCAL + "__local uint *next = tiles + 1; next[item] = 1;", "wrote outside"),
     ("uint a[2]; for (int i = 0; i <= n - 62; i++) a[i] = i; to[item] = a[1];", "index outside"),
     ('uint x = 0; if (item) asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); to[item] = x;',
      "wait for what never comes"),
