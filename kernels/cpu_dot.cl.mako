@@ -105,18 +105,28 @@ def propose(problem, profile):
         yield 90, dict(values, vector_width=lanes, unroll=1, splits=4 * units if few else 1), (
             "dot products of whole lines"
         )
-    elif min(problem.m, problem.n) <= 4:
-        yield 75, dict(micro_m=3, micro_n=4, vector_width=lanes, unroll=1,
-                       splits=4 * units if few else 1), "dot products along k"
+        return
+    measured = problem.compute in ("float32", "float64")
+    few_rows, few_columns = problem.m <= 4, problem.n <= 4
+    line = problem.k * problem.kind.compute_itemsize
+    # Lines of A that meet one column of B: as many as leave room in the first-level cache.
+    rows = 8 if few_columns or 8 * line <= 12 * 2**10 else 4 if 4 * line <= 2**14 else 0
+    alone = dict(micro_m=rows, micro_n=1, vector_width=lanes, unroll=2 if rows == 4 else 1)
+    if few_rows or few_columns:
+        splits = 4 * units if few else 1
+        if measured and rows and line >= 768:
+            yield 75, dict(alone, splits=splits), "dot products along k"
+        elif not (measured and few_rows and not few_columns and line <= 64):
+            yield 75, dict(micro_m=3, micro_n=4, vector_width=lanes, unroll=1, splits=splits), (
+                "dot products along k"
+            )
     elif (
-        problem.compute in ("float32", "float64") and problem.batch_count == 1
-        and problem.m <= 16 and problem.n >= 512 and problem.k >= 256
-        and problem.m * problem.k * problem.kind.compute_itemsize <= 2**16  # A stays at hand
-        and problem.k * problem.n * problem.kind.compute_itemsize < 2**25
+        # Lines so long that adding up their lanes is no matter, and at hand for the next column.
+        # Half as many lanes make the turning of B cheap beside them.
+        measured and rows and problem.m <= 2 * lanes and line >= 384
+        and (problem.m * line < 2**16 if lanes == 8 else line <= 3 * 2**10)
     ):
-        yield 75, dict(micro_m=4, micro_n=1, vector_width=lanes, unroll=2, splits=1), (
-            "few rows: columns of B need no turning"
-        )
+        yield 75, dict(alone, splits=1), "few rows: columns of B need no turning"
 %>\
 <%namespace name="types" file="parts/types.mako"/>\
 <%namespace name="load" file="parts/load.mako"/>\

@@ -74,17 +74,22 @@ def propose(problem, profile):
     block_k = max(x for x in (64, 128, 256, 512) if x == 64 or x * line_bytes <= most)
     tile_n = 64
     b_bytes = problem.k * problem.n * problem.kind.compute_itemsize
-    if problem.m <= 16 and b_bytes >= 2**25 and most >= 2**18:
+    by_columns = problem.kind.b.order == "column"
+    if problem.m <= 16 and b_bytes >= 2**25 and most >= 2**18 and not by_columns:
         # B comes from memory, and is used a few times only: what counts is to read it straight on.
         tile_n, block_k = 256, 128
-    tile_m = 384
+    tile_m, micro_m = 384, rows_for(problem)
     if lanes < lanes_of(problem.compute):
         tile_n = 16
     elif problem.k <= FEW_TERMS and problem.n >= 128:
         tile_m, tile_n, block_k = 24, 32 * lanes, 64  # what counts is to write long runs of rows
+    elif turns_for_few(problem):
+        micro_m = rows_of_few(problem.m)
+        if lanes > 8:
+            micro_m, lanes, tile_n = 8, 8, 16 if problem.m <= 16 else 64
     tiles = problem.batch_count * ceil_div(problem.m, tile_m) * ceil_div(problem.n, tile_n)
     values = dict(
-        micro_m=rows_for(problem), vectors=1, vector_width=lanes, unroll=4,
+        micro_m=micro_m, vectors=1, vector_width=lanes, unroll=4,
         tile_m=tile_m, tile_n=tile_n, block_k=block_k, splits=splits_for(problem, profile, tiles),
     )
     yield rank_in_place(problem, profile)[1], values, "B staged in local memory"

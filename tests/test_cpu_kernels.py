@@ -63,6 +63,60 @@ def test_few_rows_and_few_columns_choose_theirs(profile):
     assert best(3, 3, 3, profile, batch=(1000,)).values()["micro_m"] == 4
 
 
+@pytest.mark.parametrize("layout", ["TN", "TT"])
+def test_columns_of_a_are_packed_where_enough_sums_share_them(profile, device, layout):
+    def variant(m, n, k, dtype):
+        return best(m, n, k, profile, dtype, layout).variant
+
+    assert variant(500, 500, 500, "float32") == "cpu_staged"
+    assert variant(600, 600, 600, "float32") == "cpu_packed"
+    assert variant(1000, 192, 1000, "float32") == "cpu_staged"
+    assert variant(1024, 192, 1000, "float32") == "cpu_packed"  # columns a page apart
+    skip_without_fp64(device, "float64")
+    assert variant(384, 384, 384, "float64") == "cpu_staged"
+    for n in (480, 500, 512, 520):
+        assert variant(n, n, n, "float64") == "cpu_packed"
+    assert variant(2000, 96, 512, "float64") == "cpu_staged"
+    assert variant(512, 200, 512, "float64") == "cpu_packed"
+    for rows in ("NN", "NT"):  # rows of A are read straight on
+        assert best(512, 512, 512, profile, "float64", rows).variant == "cpu_staged"
+
+
+@pytest.mark.parametrize("layout", ["NT", "TT"])
+def test_columns_of_a_large_b_are_turned_eight_at_a_time_for_few_rows(profile, device, layout):
+    def tile(m, n, k, dtype="float32"):
+        config = best(m, n, k, profile, dtype, layout)
+        assert config.variant == "cpu_staged"
+        return tuple(config.values()[x] for x in ("micro_m", "vector_width", "tile_n", "block_k"))
+
+    assert tile(8, 2048, 2048) == tile(16, 4096, 4096) == (8, 8, 16, 512)
+    assert tile(32, 2048, 2048) == (8, 8, 64, 512)
+    assert tile(64, 2048, 2048) == (6, 16, 64, 512)  # enough rows for fuller registers
+    assert tile(32, 300, 300) == (6, 16, 64, 512)  # too little work for a program of its own
+    skip_without_fp64(device, "float64")
+    assert tile(8, 4096, 4096, "float64") == (4, 8, 64, 512)
+    assert tile(12, 4096, 4096, "float64") == (6, 8, 64, 512)
+
+
+def test_few_rows_meet_columns_of_b_line_by_line_while_they_stay_at_hand(profile, device):
+    def lines(m, n, k, dtype="float32", batch=()):
+        values = best(m, n, k, profile, dtype, "NT", batch).values()
+        return values["micro_m"], values.get("micro_n")
+
+    assert lines(2, 1000, 300) == lines(8, 300, 128) == lines(16, 64, 384) == (8, 1)
+    assert lines(8, 100, 100, batch=(20,)) == (8, 1)
+    assert lines(4, 1024, 1024) == lines(16, 1000, 1000) == (4, 1)  # eight lines are too many
+    assert lines(16, 1024, 1024) == (8, None)  # neither will four and the columns' stay
+    assert lines(3, 4096, 4096) == (3, 4)
+    assert lines(1000, 3, 4096) == (8, 1)  # few columns: they stay
+    assert lines(3, 300, 32) == lines(300, 3, 32) == (3, 4)
+    assert lines(3, 300, 8) == (6, None)  # adding up the lanes would take longer
+    skip_without_fp64(device, "float64")
+    assert lines(8, 1000, 128, "float64") == (8, 1)
+    assert lines(8, 1000, 300, "float64") == (4, 1)
+    assert lines(12, 1000, 128, "float64") == (6, None)  # half as many lanes
+
+
 def test_a_column_major_matrix_times_a_vector_reads_memory_in_order(profile):
     """out = A x with A by columns is the row x.T @ A.T, which reads A's memory line by line."""
     a = np.asfortranarray(np.ones((40, 30), "f4"))

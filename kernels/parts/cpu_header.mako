@@ -98,8 +98,13 @@ def rows_for(problem):
         most = 6 if problem.compute.startswith("complex") else 8  # AVX2 has 16 registers
         return min((most, 6, 4), key=lambda x: ceil_div(m, x) * x)
     if problem.batch_count >= 16 and m <= 48:
-        return min((6, 4), key=lambda x: ceil_div(m, x) * x * (1.1 if x == 4 else 1))
+        return rows_of_few(m)
     return 6
+
+
+def rows_of_few(m):
+    """6 or 4, by how many rows are computed in vain; 6 are a tenth faster."""
+    return min((6, 4), key=lambda x: ceil_div(m, x) * x * (1.1 if x == 4 else 1))
 
 
 def splits_for(problem, profile, tiles):
@@ -115,6 +120,52 @@ def splits_for(problem, profile, tiles):
 FEW_TERMS = 8
 
 
+def is_plain(problem):
+    """Whether A's elements are read as they are stored, each a real number."""
+    kind = problem.kind
+    return kind.a.dtype in STORAGE and not kind.compute.startswith("complex")
+
+
+def turns_for_few(problem):
+    """Whether to turn eight columns of B at a time instead of sixteen: for few rows, where that
+    takes as long as what they do with them, and a B so large that a program of its own is worth it.
+
+    Sixteen lines gone through at once are as many as AVX2 has registers, and, where they lie a page
+    apart, twice as many as a set of the first-level cache holds. More than some thirty rows gain
+    more from a wide micro-tile, which loads less for each multiplication.
+    """
+    kind = problem.kind
+    return (
+        is_plain(problem) and kind.b.order == "column" and kind.b.dtype in STORAGE
+        and 1 < problem.m <= 32 and problem.n >= lanes_of(problem.compute)
+        and problem.k * problem.n >= 2**18
+    )
+
+
+def shared_by_enough(problem):
+    """Whether A and B are worth packing, by how many products share an element of theirs.
+
+    (m + n) k elements are packed for m n k products: on average, each serves half the harmonic
+    mean of m and n. In place, rows of A are long straight reads. Of columns, a line of the cache
+    serves six rows, and must be there again for the next six: the wider the elements, the fewer
+    rows it has left. Columns a page apart fall into so few sets of the caches that it is not.
+    """
+    kind, m, n = problem.kind, problem.m, problem.n
+    by_rows = kind.a.order == "row"
+    a_page_apart = problem.a.col_stride * kind.compute_itemsize % 4096 == 0
+    if kind.compute in ("uint64", "complex128"):
+        most = 420 if kind.compute == "uint64" and by_rows else 280
+    elif not is_plain(problem):  # elements that are converted are so again for every panel of B
+        most = 560 if kind.compute.startswith("complex") else 180
+    elif by_rows:
+        most = 700
+    elif a_page_apart or kind.compute == "uint32":
+        most = 224
+    else:
+        most = 384 if kind.compute_itemsize > 4 else 520
+    return 2 * m * n > most * (m + n)
+
+
 def rank_in_place(problem, profile):
     """(rank of reading in place, of staging B, of packing both), by what fits the caches.
 
@@ -126,7 +177,7 @@ def rank_in_place(problem, profile):
         return 50, 60, 5
     if kind.a.dtype == "float16":  # in place, each is converted again for every panel of B
         return 30, 40, 75
-    plain = kind.a.dtype in STORAGE and not kind.compute.startswith("complex")
+    plain = is_plain(problem)
     b_bytes = k * n * kind.compute_itemsize
     if plain and m <= 64 and min(n, k) >= 256 and b_bytes >= 3 * 2**20:
         return 70, 60, 30  # few rows share what is staged of a B that no second-level cache holds
@@ -137,25 +188,14 @@ def rank_in_place(problem, profile):
         ragged = problem.batch_count > 1 and m * n > 64 * 64 and n % lanes_of(problem.compute)
         tall = m > 110 and k > 64
         return (60, 70, 30) if plain and (ragged or tall) else (70, 60, 30)
-    if kind.compute in ("uint64", "complex128"):
-        staged = 280
-    elif kind.a.dtype not in STORAGE and not kind.compute.startswith("complex"):
-        staged = 180  # converted, as above, but cheaply
-    else:
-        staged = 560 if wide else 640
-    if plain and kind.b.order == "column" and k <= 128 and min(m, n) >= 128 and (
+    most_terms = 64 if wide else 128
+    if plain and kind.b.order == "column" and k <= most_terms and min(m, n) >= 128 and (
         problem.batch_count * m * n * k >= 15e6
     ):
         return 35, 45, 60  # columns of B are turned once, not once for each macro-tile of rows
     if plain and not wide and k <= 64 and k * n <= 64 * 64 and n % lanes_of(problem.compute) == 0:
         return 70, 65, 45  # B stays in the first-level cache as it lies
-    if plain and kind.a.order == "row" and n <= 256:
-        return 50, 65, 45  # few columns share a packed A
-    if plain and m <= 200 and b_bytes >= 2**24:
-        return 50, 65, 45  # few rows share a packed B
-    if max(m, n) <= staged or min(m, n) < 96:
-        return 50, 65, 45
-    return 35, 45, 60
+    return (35, 45, 60) if shared_by_enough(problem) else (50, 65, 45)
 
 
 def grid(config, panels_m, panels_n, parallel, problem, profile):
