@@ -111,7 +111,8 @@ def propose(problem, profile):
     line = problem.k * problem.kind.compute_itemsize
     # Lines of A that meet one column of B: as many as leave room in the first-level cache.
     rows = 8 if few_columns or 8 * line <= 12 * 2**10 else 4 if 4 * line <= 2**14 else 0
-    alone = dict(micro_m=rows, micro_n=1, vector_width=lanes, unroll=2 if rows == 4 else 1)
+    unroll = 2 if rows == 4 and line >= 3 * 2**10 else 1
+    alone = dict(micro_m=rows, micro_n=1, vector_width=lanes, unroll=unroll)
     if few_rows or few_columns:
         splits = 4 * units if few else 1
         if measured and rows and line >= 768:
@@ -124,7 +125,7 @@ def propose(problem, profile):
         # Lines so long that adding up their lanes is no matter, and at hand for the next column.
         # Half as many lanes make the turning of B cheap beside them.
         measured and rows and problem.m <= 2 * lanes and line >= 384
-        and (problem.m * line < 2**16 if lanes == 8 else line <= 3 * 2**10)
+        and (problem.m * line <= 3 * 2**14 if lanes == 8 else line <= 3 * 2**10)
     ):
         yield 75, dict(alone, splits=1), "few rows: columns of B need no turning"
 %>\

@@ -53,7 +53,7 @@ def test_few_rows_and_few_columns_choose_theirs(profile):
     assert best(40, 500, 500, profile).variant == "cpu_staged"  # the second-level cache holds B
     assert best(2048, 128, 2048, profile).variant == "cpu_staged"  # a packed A would serve few
     assert best(2048, 128, 2048, profile, layout="TN").variant == "cpu_packed"
-    assert best(16, 1000, 1000, profile, layout="NT").variant == "cpu_dot"
+    assert best(16, 1000, 700, profile, layout="NT").variant == "cpu_dot"
     assert best(16, 8192, 8192, profile, layout="NT").variant == "cpu_staged"
     assert best(512, 512, 64, profile, layout="NT").variant == "cpu_packed"
     assert best(300, 300, 64, profile, layout="NT").variant == "cpu_staged"
@@ -105,8 +105,8 @@ def test_few_rows_meet_columns_of_b_line_by_line_while_they_stay_at_hand(profile
 
     assert lines(2, 1000, 300) == lines(8, 300, 128) == lines(16, 64, 384) == (8, 1)
     assert lines(8, 100, 100, batch=(20,)) == (8, 1)
-    assert lines(4, 1024, 1024) == lines(16, 1000, 1000) == (4, 1)  # eight lines are too many
-    assert lines(16, 1024, 1024) == (8, None)  # neither will four and the columns' stay
+    assert lines(4, 1024, 1024) == lines(12, 1000, 1000) == (4, 1)  # eight lines are too many
+    assert lines(16, 1000, 1000) == (8, None)  # all of A would not stay either
     assert lines(3, 4096, 4096) == (3, 4)
     assert lines(1000, 3, 4096) == (8, 1)  # few columns: they stay
     assert lines(3, 300, 32) == lines(300, 3, 32) == (3, 4)
