@@ -109,7 +109,8 @@ def propose(problem, profile):
     lines, length = problem.m, problem.n
     if out.order == "column":
         lines, length = length, lines
-    if length < 32:
+    items = min(profile.max_work_group_size, 256)
+    if length < 32 or items < 8:
         return
     # neighbours in 16 bytes where so much may be written at once; otherwise a few
     size = bytes_of(out.dtype) or problem.kind.compute_itemsize
@@ -117,7 +118,6 @@ def propose(problem, profile):
     # see register_blocked: where local memory is large, registers are few
     most = max((16 if profile.local_mem_bytes > 65536 else 32) // width, 1)
     # the widest row of work-items that leaves few of them without an element
-    items = min(profile.max_work_group_size, 256)
     vectors = ceil_div(length, width)
 
     def useful(lanes):

@@ -325,7 +325,7 @@ def useful_share(problem, units, shared, values, splits):
         # some of it themselves.
         rounds *= 1.2 if large else (1.7, 1.7, 1.25)[rounds]
     elements = problem.batch_count * problem.m * problem.n * splits
-    each = ceil_div(problem.k, splits)
+    each = ceil_div(max(problem.k, 1), splits)  # a sum of no terms is written all the same
     # One round only loads, and work-items with many elements take long to begin and to end.
     terms = ceil_div(each, values["tile_k"]) + (2 if large else 1)
     return elements / ((full * shared + rounds) * units * area) * (

@@ -68,10 +68,12 @@ def test_two_vectors_give_a_scalar():
     ((0, 2, 3), (3, 4)), ((4, 2, 0), (4, 0, 3)), ((3, 0, 2, 2), (1, 1, 2, 2)), ((0,), (0, 3)),
     ((1, 0, 2), (2, 2)),
 ])  # fmt: skip
+@pytest.mark.numeric
 def test_no_elements_or_no_terms(each_memory, shapes):
     same_as_numpy(np.ones(shapes[0]), np.ones(shapes[1]))
 
 
+@pytest.mark.numeric
 def test_no_terms_overwrite_out(each_memory):
     out = np.full((2, 3), np.nan, "f4")
     assert clmatmul.matmul(np.ones((2, 0), "f4"), np.ones((0, 3), "f4"), out=out) is out

@@ -96,6 +96,7 @@ def test_beta_zero_does_not_read_c(each_memory, rng):
     assert clmatmul.gemm(a, b, c, beta=0, out=c) is c and np.array_equal(c, a @ b)
 
 
+@pytest.mark.numeric
 def test_no_terms(each_memory, rng):
     c = whole(rng, (3, 4))
     got = clmatmul.gemm(np.ones((3, 0), "f4"), np.ones((0, 4), "f4"), c, alpha=5, beta=2)
@@ -295,6 +296,7 @@ def test_a_product_without_elements_needs_no_plan():
 # ---- scale ----------------------------------------------------------------------------------
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     "shape", [(), (1,), (7,), (3, 4), (2, 3, 4), (2, 1, 3, 1, 2), (0,), (3, 0)]
 )
@@ -331,6 +333,7 @@ def test_scale_is_a_multiplication():
             assert np.array_equal(np.signbit(got[3:]), np.signbit(want[3:])) or np.isnan(alpha)
 
 
+@pytest.mark.numeric
 def test_scale_views(each_memory, rng):
     base = whole(rng, (20, 20))
     for a in (base[::2, ::3], base.T, base[::-1, 3], np.broadcast_to(base[0], (5, 20))):

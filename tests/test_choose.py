@@ -42,9 +42,10 @@ def choices(*records, shipped=(), problem=PROBLEM, profile=AMD):
 @pytest.mark.parametrize("dtype", ELEMENT_TYPES)
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_device_gets_valid_choices(name, dtype):
-    """For every dtype that it can hold, at small, odd and large sizes."""
+    """For every dtype that it can hold: small, odd and large sizes, and nothing to add up."""
     profile = PROFILES[name]
-    for m, n, k in ((1, 1, 1), (1, 4096, 4096), (33, 65, 17), (2048, 2048, 2048)):
+    sizes = ((1, 1, 1), (1, 4096, 4096), (33, 65, 17), (2048, 2048, 2048), (3, 2, 0), (1, 70000, 0))
+    for m, n, k in sizes:
         for batch in ((), (5,)):
             problem = plain_problem(m, n, k, dtype, "NT", batch)
             if problem.kind.needs_fp64 and not profile.fp64:
