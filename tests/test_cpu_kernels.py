@@ -68,16 +68,16 @@ def test_columns_of_a_are_packed_where_enough_sums_share_them(profile, device, l
     def variant(m, n, k, dtype):
         return best(m, n, k, profile, dtype, layout).variant
 
-    assert variant(500, 500, 500, "float32") == "cpu_staged"
-    assert variant(600, 600, 600, "float32") == "cpu_packed"
+    assert variant(600, 600, 600, "float32") == "cpu_staged"
+    assert variant(700, 700, 700, "float32") == "cpu_packed"
     assert variant(1000, 192, 1000, "float32") == "cpu_staged"
     assert variant(1024, 192, 1000, "float32") == "cpu_packed"  # columns a page apart
     skip_without_fp64(device, "float64")
-    assert variant(384, 384, 384, "float64") == "cpu_staged"
-    for n in (480, 500, 512, 520):
+    assert variant(448, 448, 448, "float64") == "cpu_staged"
+    for n in (500, 512, 520, 560):
         assert variant(n, n, n, "float64") == "cpu_packed"
     assert variant(2000, 96, 512, "float64") == "cpu_staged"
-    assert variant(512, 200, 512, "float64") == "cpu_packed"
+    assert variant(1024, 128, 1024, "float64") == "cpu_packed"
     for rows in ("NN", "NT"):  # rows of A are read straight on
         assert best(512, 512, 512, profile, "float64", rows).variant == "cpu_staged"
 
