@@ -134,7 +134,8 @@ def test_the_next_product_of_this_process_uses_the_record(device, own_database):
 
 
 def test_kill_loses_no_acknowledged_record_and_leaves_no_process(device, tmp_path):
-    process = start(*SIZE, "--variant", "naive", "--jsonl", "--force", "-q", database=tmp_path)
+    # of which there are so many that the search is far from its end, however busy the machine is
+    process = start(*SIZE, "--variant", "tiled", "--jsonl", "--force", "-q", database=tmp_path)
     acknowledged = [process.stdout.readline() for _ in range(4)]
     workers = subprocess.run(
         ["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True
@@ -149,7 +150,7 @@ def test_kill_loses_no_acknowledged_record_and_leaves_no_process(device, tmp_pat
         time.sleep(0.05)
     assert workers and not any(Path(f"/proc/{pid}").exists() for pid in workers)
     resumed = run(
-        "tune", *SIZE, "--variant", "naive", "--json", "--budget", "1trials", database=tmp_path
+        "tune", *SIZE, "--variant", "tiled", "--json", "--budget", "1trials", database=tmp_path
     )
     assert json.loads(resumed.stdout)["problems"][0]["skipped"] >= 1
 
