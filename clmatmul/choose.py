@@ -7,12 +7,15 @@ last is always the naive kernel with one work-item a group, which works within a
 """
 
 import json
+import logging
 from dataclasses import dataclass
 
 from clmatmul.config import TileConfig
 from clmatmul.errors import ConfigError, UnsupportedError
 from clmatmul.variants import all_variants, load_variant, variant_names
 
+_log = logging.getLogger("clmatmul")
+_reported = set()  # variants whose `propose` failed
 SAFE = TileConfig.of("naive", work_group_size=1)
 ORIGINS = ("forced", "tuned", "shipped", "nearest", "heuristic", "safe")
 
@@ -122,10 +125,7 @@ def _heuristic(problem, profile):
     """Each variant's own proposal for this problem, by its header's `propose`, best rank first."""
     proposals = []
     for variant in all_variants():
-        propose = variant.header.get("propose")
-        if propose is None or variant.unmet(problem.kind, profile):
-            continue
-        for rank, values, note in propose(problem, profile):
+        for rank, values, note in _proposed(variant, problem, profile):
             proposals.append((rank, variant.name, values, note))
     for _rank, name, values, note in sorted(proposals, key=lambda x: (-x[0], x[1])):
         config = TileConfig.of(name, **values)
@@ -133,6 +133,27 @@ def _heuristic(problem, profile):
         if profile.loop_limit is not None:
             config = _of_small_tiles(name, values)
             yield from _if_valid(config, "heuristic", "more items, less each", problem, profile)
+
+
+def _proposed(variant, problem, profile):
+    """What a variant proposes; nothing, and a warning, if its own estimate fails.
+
+    An estimate decides how fast a product is, and must not decide whether there is one.
+    """
+    propose = variant.header.get("propose")
+    if propose is None or variant.unmet(problem.kind, profile):
+        return []
+    try:
+        return list(propose(problem, profile))
+    except Exception as error:  # whatever a header's function may raise
+        if variant.name not in _reported:
+            _reported.add(variant.name)
+            _log.warning(
+                "%s is passed over for %s on %s: its proposal could not be worked out (%s: %s); "
+                "please report this", variant.name, problem, profile.title,
+                type(error).__name__, error,
+            )  # fmt: skip
+        return []
 
 
 def _of_small_tiles(name, values):

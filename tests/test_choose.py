@@ -41,8 +41,9 @@ def choices(*records, shipped=(), problem=PROBLEM, profile=AMD):
 
 @pytest.mark.parametrize("dtype", ELEMENT_TYPES)
 @pytest.mark.parametrize("name", PROFILES)
-def test_every_device_gets_valid_choices(name, dtype):
+def test_every_device_gets_valid_choices(name, dtype, caplog, monkeypatch):
     """For every dtype that it can hold: small, odd and large sizes, and nothing to add up."""
+    monkeypatch.setattr("clmatmul.choose._reported", set())
     profile = PROFILES[name]
     sizes = ((1, 1, 1), (1, 4096, 4096), (33, 65, 17), (2048, 2048, 2048), (3, 2, 0), (1, 70000, 0))
     for m, n, k in sizes:
@@ -58,6 +59,7 @@ def test_every_device_gets_valid_choices(name, dtype):
                 make_plan(problem, profile, choice.config)
             assert len({x.config for x in found}) == len(found)
             assert all(x.note and x.origin in ("heuristic", "safe") for x in found)
+    assert not caplog.records  # no variant's estimate failed
 
 
 def test_a_gpu_is_not_left_with_the_safe_choice():
@@ -145,6 +147,19 @@ def test_heuristics_by_rank(kernel_folder):
     kernel_folder("fast", one_item("fast", rank=900))
     ranked = [x.config.variant for x in choose(PROBLEM, AMD)]
     assert ranked[0] == "fast" and ranked.index("slow") > ranked.index("naive")
+
+
+@pytest.mark.parametrize("fault", ["900 / 0", "{}[900]", "nothing"])
+def test_a_failing_estimate_costs_a_warning_and_not_the_product(
+    kernel_folder, caplog, monkeypatch, fault
+):
+    monkeypatch.setattr("clmatmul.choose._reported", set())
+    kernel_folder("broken", one_item("broken", rank=fault))
+    for _ in range(2):
+        found = [x.config.variant for x in choose(PROBLEM, AMD)]
+        assert "broken" not in found and "register_blocked" in found
+    (warning,) = caplog.records
+    assert "broken is passed over for 100×90×80 float32" in warning.getMessage()
 
 
 def test_an_unreadable_database_warns_once_and_leaves_the_rest(tmp_path, monkeypatch, caplog):
