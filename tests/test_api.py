@@ -70,7 +70,7 @@ def test_two_vectors_give_a_scalar():
 ])  # fmt: skip
 @pytest.mark.numeric
 def test_no_elements_or_no_terms(each_memory, shapes):
-    same_as_numpy(np.ones(shapes[0]), np.ones(shapes[1]))
+    same_as_numpy(np.ones(shapes[0], "f4"), np.ones(shapes[1], "f4"))  # not all have float64
 
 
 @pytest.mark.numeric
