@@ -206,7 +206,7 @@ static void keep_local(Group *g, int back) {
 }
 // One round of a group's items; 0 if nothing went on.
 static int go_round(void) {
-    volatile int ran = 0;
+    volatile int ran = 0, here = 0;  // items that went on; of these 128
     int open = 0, waits = 0;
     scheduling = 1;
     if (setjmp(stop)) return 0;
@@ -217,10 +217,15 @@ static int go_round(void) {
             scheduling = 0;
             native_switch(&scheduler, self->sp);
             scheduling = 1;
-            ran = 1;
+            ran = here = 1;
         }
-        open += self->state != DONE;
-        waits += self->state == AT_BARRIER;
+        if (j % 128 != 127) continue;
+        if (here && mode & TOGETHER) j -= 128;  // some go as far as they can, ahead of the others
+        here = 0;
+    }
+    for (int j = 0; j < items_of_group; j++) {
+        open += group->items[j].state != DONE;
+        waits += group->items[j].state == AT_BARRIER;
     }
     if (fault[0]) return 0;
     group->over = open == 0;
