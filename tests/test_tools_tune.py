@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
 import build_bench  # noqa: E402
+import compare_choices  # noqa: E402
 import steps  # noqa: E402
 import timed_part  # noqa: E402
 import tune_experiment  # noqa: E402
@@ -182,3 +183,25 @@ def test_each_tool_measures(device, tmp_path, monkeypatch, capsys):
     arguments = ["pocl", str(tmp_path / "runs"), file, "--budget", "3trials", "--seconds", "300"]
     assert tune_experiment.main(arguments) == 0
     assert "of 1 runs have 0.95" in capsys.readouterr().out
+
+
+def test_choices_of_two_checkouts_are_compared_where_they_differ(
+    device, tmp_path, monkeypatch, capsys
+):
+    if not device.profile.is_cpu:
+        pytest.skip("the configurations are a CPU's")
+    file = tmp_path / "shapes.csv"
+    file.write_text("m,n,k,layout\n30,40,50,NT\n9,10,11,NN\n")
+    same = compare_choices.choices(ROOT, file, "float32")
+    assert len(same) == 2 and all(x.startswith("cpu_") for x in same)
+    old = ["cpu_packed(micro_m=6)", same[1]]
+    monkeypatch.setattr(
+        compare_choices, "choices", lambda checkout, *_: old if checkout == tmp_path else same
+    )
+    assert compare_choices.main([str(tmp_path), str(file), "--each", "0.01"]) == 0
+    worst, counts, mean = capsys.readouterr().out.splitlines()
+    assert "30×40×50" in worst and "cpu_packed(micro_m=6) -> " in worst
+    assert counts == "2 products, 1 choices differ, 1 compared" and mean.startswith("old ÷ new ")
+    monkeypatch.setattr(compare_choices, "right_ones", lambda *_: [])
+    with pytest.raises(RuntimeError, match="wrong result of 30×40×50"):
+        compare_choices.main([str(tmp_path), str(file)])
