@@ -72,8 +72,8 @@ def test_finalists_are_ranked_by_rounds_and_doubt_about_one_does_not_end_the_fin
 
 @pytest.mark.parametrize("gains, again, verdict", [
     ([1.04], 0.98, "1.04× (1.04 to 1.04 in 903 rounds) as fast, but not with other buffers"),
-    # large in one round more than half: it may be small
-    ([1.3, 1.3, 1.3, 1.3, 1.3, 1.02, 1.3, 1.02, 1.02, 1.02], 0.9, "but not with other buffers"),
+    # large in one round more than half (their number is odd), so it may be small
+    ([1.3, 1.02], 0.9, "but not with other buffers"),
 ])  # fmt: skip
 def test_a_gain_that_is_or_may_be_small_has_to_show_in_new_buffers(
     tmp_path, monkeypatch, gains, again, verdict
