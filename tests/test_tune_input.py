@@ -1,11 +1,13 @@
 """What `tune` takes and refuses, on made-up devices."""
 
 import json
+from argparse import ArgumentParser
 from dataclasses import asdict
 
 import pytest
 from made_up_devices import PROBLEM, Device, by_config, profile, search, untuned
 
+from clmatmul.cli import tune as command
 from clmatmul.errors import ArgumentError, DatabaseError, UnsupportedError
 from clmatmul.explanation import plain_problem
 from clmatmul.problem import ArrayView, Problem
@@ -99,3 +101,30 @@ def test_a_problem_travels_as_json():
     for one in (problem, PROBLEM, plain_problem(1, 9, 9, "complex64", "TT", (2,))):
         copy = problem_from_dict(json.loads(json.dumps(problem_to_dict(one))))
         assert copy == one and copy.kind == one.kind and asdict(copy) == asdict(one)
+
+
+@pytest.mark.parametrize("given", [["30", "40", "50"], ["--m", "30", "--n", "40", "--k", "50"]])
+def test_sizes_stand_alone_or_by_name(given):
+    assert wanted(*given) == [plain_problem(30, 40, 50)]
+
+
+def test_sizes_may_be_lists_and_stand_among_options():
+    found = wanted("30,60", "--layout", "NT", "40", "50:52:1")
+    assert found == [plain_problem(m, 40, k, layout="NT") for m in (30, 60) for k in (50, 51, 52)]
+
+
+@pytest.mark.parametrize("given, words", [
+    (["30", "40"], "three sizes, M N K, but 2 were given"),
+    (["30", "40", "50", "--m", "30"], "not both"),
+    (["30", "40", "50", "--suite", "square"], "have their own sizes"),
+])  # fmt: skip
+def test_sizes_that_say_too_much_or_too_little(given, words):
+    with pytest.raises(ArgumentError, match=words):
+        wanted(*given)
+
+
+def wanted(*given):
+    """The problems that the command line asks for."""
+    parser = ArgumentParser()
+    command.add_arguments(parser)
+    return [x.problem for x in command._wanted(parser.parse_intermixed_args(given))]

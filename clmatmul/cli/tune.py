@@ -27,6 +27,8 @@ def add_arguments(parser):
     group = parser.add_argument_group(
         "the product", "A size may be a list or range: 64,128 or 64:256:64 or 64:1024:x2."
     )
+    group.add_argument("sizes", type=_sizes, nargs="*", metavar="SIZE",
+                       help="M, N and K, or by name:")  # fmt: skip
     for name, what in (
         ("m", "rows of A"),
         ("n", "columns of B"),
@@ -115,9 +117,19 @@ def run(arguments):
 def _wanted(arguments):
     """The Weighted problems that the arguments ask for."""
     sizes = {name: getattr(arguments, name) for name in "mnk"}
+    if arguments.sizes:
+        if any(sizes.values()):
+            raise ArgumentError("give the sizes as M N K, or as --m, --n and --k, not both")
+        if len(arguments.sizes) != 3:
+            raise ArgumentError(
+                f"a product has three sizes, M N K, but {len(arguments.sizes)} were given"
+            )
+        sizes = dict(zip("mnk", arguments.sizes, strict=True))
     several = arguments.shapes or arguments.suite
     if several and (any(sizes.values()) or arguments.batch):
-        raise ArgumentError("--shapes and --suite have their own sizes; leave --m, --n, --k out")
+        raise ArgumentError(
+            "--shapes and --suite have their own sizes; leave M N K and --batch out"
+        )
     found = []
     if arguments.shapes:
         found += read_shapes(arguments.shapes, arguments.dtype, arguments.layout)
