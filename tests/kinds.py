@@ -55,6 +55,9 @@ MORE_CONFIGS = {
              splits=1, wave=0, adders="last"),
         dict(tile_m=16, tile_n=32, bytes_k=128, warp_m=16, warp_n=16, stages=3, group_rows=8,
              splits=1, wave=0, adders="last"),
+        # more warps than blocks of a tile for each part: teams of them add up
+        dict(tile_m=64, tile_n=64, bytes_k=64, warp_m=32, warp_n=32, stages=2, group_rows=1,
+             splits=12, wave=0, adders="all"),
     ],
     "nv_mma_f64": [
         dict(tile_m=64, tile_n=32, tile_k=16, warp_m=32, warp_n=16, stages=2, ahead=1,
