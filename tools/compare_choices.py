@@ -12,9 +12,7 @@ alone on the machine.
 import argparse
 import json
 import math
-import os
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -22,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from in_checkout import ask  # noqa: E402
 from timed_part import in_turn, opened, right_ones  # noqa: E402
 
 from clmatmul.choose import checked  # noqa: E402
@@ -46,11 +45,7 @@ _ROUNDS = 301
 
 def choices(checkout, file, dtype, selector=None):
     """The default configuration, as text, of each product of the file, as a checkout has it."""
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
-    given = json.dumps([str(Path(file).resolve()), dtype, selector])
-    run = subprocess.run([sys.executable, "-c", SCRIPT, given], capture_output=True, text=True,
-                         env=environment, check=True, cwd=checkout)  # fmt: skip
-    return json.loads(run.stdout)
+    return ask(checkout, SCRIPT, json.dumps([str(Path(file).resolve()), dtype, selector]))
 
 
 def compared(device, problem, old, new, seconds):
@@ -97,7 +92,7 @@ def main(argv=None):
         )
     print(f"{len(given)} products, {len(differ)} choices differ, {len(rows)} compared")
     if rows:
-        mean = math.exp(statistics.mean(math.log(x[0].ratio) for x in rows))
+        mean = statistics.geometric_mean(x[0].ratio for x in rows)
         print(f"old ÷ new {mean:.3f} (geometric mean)")
     return 0
 

@@ -9,9 +9,9 @@ rows.json, suite.json: what `--json` of that tool wrote, one or more files.
 
 import argparse
 import json
-import math
 import sys
 from pathlib import Path
+from statistics import geometric_mean
 
 _KINDS = {
     "4 GFLOP and more": lambda r: 2 * r["m"] * r["n"] * r["k"] >= 4e9,
@@ -84,7 +84,7 @@ def kinds(rows):
         for dtype in _DTYPES:
             of = [r for r in rows if r["dtype"] == dtype and kind in (kind_of(r), "**all**")]
             line.append(str(len(of)))
-            line += [f"{geometric(r[key] for r in of):.2f}" if of else "" for key in keys]
+            line += [f"{geometric_mean(r[key] for r in of):.2f}" if of else "" for key in keys]
             line.append(f"{min(r['ratio_span'] for r in of):.2f}" if of else "")
         lines.append(line)
     return table(head, lines)
@@ -109,11 +109,6 @@ def suite(rows):
             ]  # fmt: skip
         lines.append(line)
     return table(head, lines)
-
-
-def geometric(values):
-    values = list(values)
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def table(head, lines):

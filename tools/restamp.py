@@ -9,10 +9,10 @@ that of the records, or its profile in tests/profiles.
 """
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
+
+from in_checkout import ask
 
 ROOT = Path(__file__).resolve().parent.parent
 # Run in each of the checkouts: record → (digest, the programs' text, configuration with parameters
@@ -53,10 +53,7 @@ print(json.dumps(found))
 
 def rendered(checkout, file):
     """[(digest, programs or None, configuration)] of each record, as a checkout has them."""
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
-    run = subprocess.run([sys.executable, "-c", SCRIPT, str(file)], capture_output=True, text=True,
-                         env=environment, check=True, cwd=checkout)  # fmt: skip
-    return json.loads(run.stdout)
+    return ask(checkout, SCRIPT, str(file))
 
 
 def restamped(lines, old, new):
