@@ -17,7 +17,6 @@ session that begins with what was compiled for the parts.
 
 import argparse
 import csv
-import math
 import os
 import statistics
 import sys
@@ -303,7 +302,7 @@ def summary(found):
         for key, x in rows.items():
             lines.append(" ".join(f"{x[kind]:6.3f}" for kind in kinds) + f"  {key}")
         for kind in kinds if rows else ():
-            mean = math.exp(statistics.mean(math.log(x[kind]) for x in rows.values()))
+            mean = statistics.geometric_mean(x[kind] for x in rows.values())
             lines.append(f"{step}: {kind} ÷ best {mean:.3f} (geometric mean of {len(rows)})")
         slower = [key for key, x in rows.items() if x.get("tuned_slower_than_default")]
         lines += [f"slower than untuned: {key}" for key in slower]
