@@ -326,7 +326,11 @@ ${copy("b", f"to + {tile_m * 128}")}\
             }
         }
     } else {
-<% early_bias = lengthy and kind.bias and activation.attr.is_brief(kind, pairs) %>\
+<%
+    # tiles that lie inside the result have a text of their own
+    apart = pairs == "packed" and (staged or activation.attr.is_brief(kind, pairs))
+    early_bias = apart and lengthy and kind.bias
+%>\
         // compute: a consumer
 % if uneven:
         ${ptx.more_registers(uneven[1])}
@@ -383,6 +387,9 @@ ${split.which_terms("turn")}\
             }
             // where the tile is, which takes some divisions, while the last phase is multiplied
 ${split.which_tile()}\
+% if apart:
+            const int inside = first_row + ${tile_m} <= m && first_col + ${tile_n} <= n;
+% endif
 % if early_bias:
             // loads take as long as half a phase
 ${index.bases("batch")}\
@@ -403,6 +410,11 @@ ${index.bases("batch")}\
 % endif
             const index_t warp_row = first_row + consumer * 64 + (warp & 3) * 16;
             const index_t lane_col = first_col + (lane & 3) * 2;
+% if apart:
+            if (inside${" && bias_row_stride == 0" if early_bias else ""}) {
+${leaving.store_inside()}\
+            } else {
+% endif
 % if lengthy:
 ${leaving.store_waiting()}\
 % elif staged:
@@ -419,6 +431,9 @@ ${pairs_of_sums.store_pair(f"sums[{4 * j + 2 * half}]", f"sums[{4 * j + 2 * half
 % endfor
             }
 % endfor
+% endif
+% if apart:
+            }
 % endif
         }
     }

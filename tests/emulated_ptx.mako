@@ -11,7 +11,9 @@ every copy done at once. Local addresses are bytes from the start of the kernel'
 
 <%def name="local_address(pointer)">(uint)((__local uchar *)(${pointer}) - (__local uchar *)tiles)</%def>
 
-<%def name="copy_async(size, to, source, bytes=None)">\
+<%def name="cache_policy(policy, first)">${policy} = 0;</%def>
+
+<%def name="copy_async(size, to, source, bytes=None, policy=None)">\
 {
     const uint to_byte = ${to};
     __global const uchar *from_byte = (__global const uchar *)(${source});

@@ -161,8 +161,11 @@ def _call(template, x, count):
 
 
 def _copy(m, x, count):
-    size, wanted = int(m[2]), m[3]
+    size, given = int(m[3]), _numbers(m[4])
+    wanted = len(given) - bool(m[2])
     if size not in (4, 8, 16) or m[1] == "cg" and size != 16:
+        return None
+    if wanted not in (0, 1) or given != [*range(2, len(x))]:
         return None
     return f"native_copy({x[0]}, {x[1]}, {size}, {x[2] if wanted else size});"
 
@@ -200,6 +203,7 @@ def _vector(m, x, count):
         return None
     if listed != ([*range(n)] if count else [*range(1, n + 1)]):
         return None
+    at = f"{at} + {m['beyond'] or 0}"
     space = "global" if m["space"].startswith("global") else "shared"
     kind = {8: "ulong", 4: "uint", 2: "ushort"}[size]
     if count:
@@ -233,18 +237,25 @@ def _matrices(m, x, count):
     return f"native_load_matrices(&{x[0]}, &{x[1]}, &{x[2]}, &{x[3]}, {x[4]}, {across});"
 
 
+def _store_matrices(m, x, count):
+    return f"native_store_matrices({x[0]} + {m['beyond'] or 0}, {', '.join(x[1:])});"
+
+
 _WIDTH = r"(?:\.v(?P<n>\d))?\.[a-z](?P<bits>\d+)"
+_BEYOND = r"(?: \+ (?P<beyond>\d+))?"
 _TRIES = r"mbarrier\.try_wait\.parity\.shared::cta\.b64 done, \[%0\], %1;"
 INSTRUCTIONS = (
-    (r"cp\.async\.(ca|cg)\.shared\.global(?:\.L2::\d+B)? \[%0\], \[%1\], (\d+)(, %2)?;", _copy),
+    (r"cp\.async\.(ca|cg)\.shared\.global(\.L2::cache_hint)?(?:\.L2::\d+B)? \[%0\], \[%1\], "
+     r"(\d+)((?:, %\d)*);", _copy),
+    (r"createpolicy\.fractional\.L2::evict_(first|normal)\.b64 %0, 1\.0;", _is("{0} = 0;")),
     (r"cp\.async\.commit_group;", _is("native_commit();")),
     (r"cp\.async\.wait_group (\d+);", _is("native_wait({m[1]});")),
     (r"add\.s64 %0, %0, %1;", _is("{0} += {1};")),
     (r"mma\.sync\.aligned\.(\w+)\.row\.col\.(\w+)\.(\w+)\.\w+\.\w+ (.*);", _mma),
     (r"ldmatrix\.sync\.aligned\.m8n8\.x4(\.trans)?\.shared\.b16 \{%0, %1, %2, %3\}, \[%4\];",
      _matrices),
-    (r"stmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 \[%0\], \{%1, %2, %3, %4\};",
-     _is("native_store_matrices({0}, {1}, {2}, {3}, {4});")),
+    (rf"stmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 \[%0{_BEYOND}\], \{{%1, %2, %3, %4\}};",
+     _store_matrices),
     (r"cvt\.rna\.tf32\.f32 %0, %0;", _is("{0} = native_round_tf32({0});")),
     (r"cvt\.rn\.f16x2\.f32 %0, %1, %2;", _is("{0} = native_pack_half({1}, {2});")),
     (r"cvt\.rn\.bf16x2\.f32 %0, %1, %2;", _is("{0} = native_pack_bf16({1}, {2});")),
@@ -263,8 +274,9 @@ INSTRUCTIONS = (
     (r"atom\.relaxed\.gpu\.global\.inc\.u32 %0, \[%1\], %2;",
      _is("{0} = native_atomic_inc({1}, {2});")),
     (r"ld\.relaxed\.gpu\.global\.u32 %0, \[%1\];", _is("{0} = native_load_relaxed({1});")),
-    (rf"ld\.(?P<space>shared|global\.cg){_WIDTH} \{{?(?P<list>[^}}\[]*)\}}?, \[%\d+\];", _vector),
-    (rf"st\.(?P<space>shared|global){_WIDTH} \[%0\], \{{?(?P<list>[^}}]*)\}}?;", _vector),
+    (rf"ld\.(?P<space>shared|global\.cg){_WIDTH} \{{?(?P<list>[^}}\[]*)\}}?, "
+     rf"\[%\d+{_BEYOND}\];", _vector),
+    (rf"st\.(?P<space>shared|global){_WIDTH} \[%0{_BEYOND}\], \{{?(?P<list>[^}}]*)\}}?;", _vector),
     (r"mbarrier\.init\.shared\.b64 \[%0\], %1;", _is("native_counter_init({0}, {1});")),
     (r"mbarrier\.arrive\.expect_tx\.shared::cta\.b64 _, \[%0\], %1;",
      _is("native_counter_arrive({0}, {1});")),

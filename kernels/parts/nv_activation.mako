@@ -35,39 +35,89 @@ GELU = {
     ),
 }
 GELU_END = {"bfloat16": "13.0f", "float16": "5.8f"}
+
+
+def steps_of(kind):
+    """How many steps `step` has before the result."""
+    return len(GELU[kind.out.dtype]) + 3 if kind.activation == "gelu" else 5
 %>
 
 <%def name="functions()">\
 % if is_quick(kind):
 
 static inline float quick_activated(float x) {
-% if kind.activation == "gelu":
-    float y, power;
-    ${ptx.least("y", "fabs(x)", GELU_END[kind.out.dtype])}
-    float f = ${GELU[kind.out.dtype][0]};
-% for c in GELU[kind.out.dtype][1:]:
-    f = f * y + ${c};
+% for number in range(steps_of(kind)):
+${step(number, "x")}\
 % endfor
-    ${ptx.power_of_2("power", "f")}
-    return fmax(x, 0.0f) - y * power;
-% elif kind.activation == "tanh":
-    const float s = x * x;
-    float e, q;
-    ${ptx.power_of_2("e", "fabs(x) * -2.8853900818f")}
-    ${ptx.one_by("q", "1.0f + e")}
-    const float outer = (1.0f - e) * q;
-    return s < 0.01f ? x - x * s * (0.33333333f - s * 0.13333333f) : x < 0.0f ? -outer : outer;
-% else:
-    float e, q;
-% if kind.activation != "sigmoid":
-    // infinitely far below, x times 0 would be no number
-    ${ptx.most("x", "x", "-1e30f")}
-% endif
-    ${ptx.power_of_2("e", "x * (x * x * -0.10294324f - 2.3022082f)" if kind.activation == "gelu_tanh" else "x * -1.4426950409f")}
-    ${ptx.one_by("q", "1.0f + e")}
-    return ${"q" if kind.activation == "sigmoid" else "x * q"};
-% endif
+    return ${result("x")};
 }
 #define activated quick_activated
 % endif
 </%def>
+
+<%def name="activate_each(names)">\
+<%doc>
+The same of several numbers in place, a step of each after another: a warp that is alone with its
+scheduler has something to do while a step's result is on its way.
+</%doc>\
+% for number in range(steps_of(kind)):
+% for x in names:
+${step(number, x, x + "_")}\
+% endfor
+% endfor
+% for x in names:
+    ${x} = ${result(x, x + "_")};
+% endfor
+</%def>
+
+<%def name="step(number, x, p='')">\
+<%doc>
+p: what the names of what is in between begin with.
+</%doc>\
+% if kind.activation == "gelu":
+<% terms = GELU[kind.out.dtype] %>\
+% if number == 0:
+    float ${p}y, ${p}power;
+% elif number == 1:
+    ${ptx.least(p + "y", f"fabs({x})", GELU_END[kind.out.dtype])}
+% elif number == 2:
+    float ${p}f = ${terms[0]};
+% elif number < len(terms) + 2:
+    ${p}f = ${p}f * ${p}y + ${terms[number - 2]};
+% else:
+    ${ptx.power_of_2(p + "power", p + "f")}
+% endif
+% elif kind.activation == "tanh":
+% if number == 0:
+    const float ${p}s = ${x} * ${x};
+% elif number == 1:
+    float ${p}e, ${p}q;
+% elif number == 2:
+    ${ptx.power_of_2(p + "e", f"fabs({x}) * -2.8853900818f")}
+% elif number == 3:
+    ${ptx.one_by(p + "q", f"1.0f + {p}e")}
+% else:
+    const float ${p}outer = (1.0f - ${p}e) * ${p}q;
+% endif
+% else:
+% if number == 0:
+    float ${p}e, ${p}q;
+% elif number == 1 and kind.activation != "sigmoid":
+    // infinitely far below, x times 0 would be no number
+    ${ptx.most(x, x, "-1e30f")}
+% elif number == 2:
+    ${ptx.power_of_2(p + "e", f"{x} * ({x} * {x} * -0.10294324f - 2.3022082f)" if kind.activation == "gelu_tanh" else f"{x} * -1.4426950409f")}
+% elif number == 3:
+    ${ptx.one_by(p + "q", f"1.0f + {p}e")}
+% endif
+% endif
+</%def>
+
+<%def name="result(x, p='')"><%
+    outer = f"{x} < 0.0f ? -{p}outer : {p}outer"
+    text = {
+        "gelu": f"fmax({x}, 0.0f) - {p}y * {p}power",
+        "tanh": f"{p}s < 0.01f ? {x} - {x} * {p}s * (0.33333333f - {p}s * 0.13333333f) : {outer}",
+        "sigmoid": f"{p}q",
+    }.get(kind.activation, f"{x} * {p}q")
+%>${text}</%def>

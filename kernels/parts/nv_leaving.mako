@@ -1,7 +1,8 @@
 <%doc>
 A consumer's 64 rows of sums on their way out of nv_wgmma, 64 columns at a time, through local memory
-that each warp has for itself: so that whole lines are written, or so that an activation stands in
-the text once and not for every sum. The sums of a lane are sums[4 j + 2 half] and the next: columns
+that each warp has for itself: so that whole lines are written (store_inside, and store_staged where
+the result ends or has odd lines), or so that a long activation stands in the text once and not for
+every sum (store_waiting). The sums of a lane are sums[4 j + 2 half] and the next: columns
 8 j + 2 (lane % 4), of row lane / 4 + 8 half.
 </%doc>
 <%namespace name="index" file="parts/index.mako"/>
@@ -9,13 +10,15 @@ the text once and not for every sum. The sums of a lane are sums[4 j + 2 half] a
 <%namespace name="activation" file="parts/nv_activation.mako"/>
 <%namespace name="ptx" file="parts/ptx.mako"/>
 
+<%def name="place_of_warp()">tiles_at + ${staging_at} + (consumer * 4 + (warp & 3)) * ${16 * (256 if lengthy else 144)}</%def>
+
 <%def name="store_staged()">\
 <%
     # nothing is read or written at an element's own place before it is stored
     alone = kind.beta == "zero" and not (kind.bias or kind.residual or kind.row_scale or kind.col_scale or kind.aux)
 %>\
             // 64 columns at a time: blocks of 8 x 8 to local memory, then lines of a row at once
-            const uint staging = tiles_at + ${staging_at} + (consumer * 4 + (warp & 3)) * ${16 * 144};
+            const uint staging = ${place_of_warp()};
             const uint put = staging + (lane & 15) * 144 + (lane >> 4) * 16;
 % for block in range(tile_n // 64):
 % for j in range(0, 8, 2):
@@ -75,30 +78,108 @@ ${store.value(f"sums[{4 * (8 * block + j + q // 2) + 2 * (q % 2) + at}]", "row",
 </%def>
 
 <%def name="load_bias()">\
-            // four columns of each 64 are a lane's
-            acc_t ${", ".join(f"bias_{block}_{q} = zero()" for block in range(tile_n // 64) for q in range(4))};
-            if (first_row + ${tile_m} <= m && first_col + ${tile_n} <= n && bias_row_stride == 0) {
-% for block in range(tile_n // 64):
-% for q in range(4):
-                bias_${block}_${q} = load_bias(bias, ${index.at("bias", "0", f"(first_col + (lane & 15) * 4 + {64 * block + q})")});
+            // four neighbours of a column's sums ask for it: a warp keeps a copy behind its lines
+            if (inside && bias_row_stride == 0) {
+                const uint bias_to = ${place_of_warp()} + lane * 4;
+                acc_t ${", ".join(f"bias_{i}" for i in range(tile_n // 32))};
+% for i in range(tile_n // 32):
+                bias_${i} = load_bias(bias, ${index.at("bias", "0", f"(first_col + lane + {32 * i})")});
 % endfor
+% for i in range(tile_n // 32):
+                ${ptx.store_one("bias_to", f"bias_{i}", 2048 + 128 * i)}
 % endfor
             }
 </%def>
 
-<%def name="store_waiting()">\
+<%def name="store_inside()">\
 <%
-    # a short activation stands there for each line of a whole tile too
-    brief = activation.attr.is_brief(kind, pairs)
+    quick = activation.attr.is_quick(kind)
+    held = bool(lengthy and kind.bias)
+    # of 32 columns
+    elements = [(j, half, at) for j in range(4) for half in range(2) for at in range(2)]
+    parts = range(tile_n // 32)
+    def done(part, j, half, at):
+        return f"done_{part}_{j}_{half}_{at}"
 %>\
+                // 64 columns at a time: blocks of 8 x 8 to local memory, chunk c of row r in place
+                // c ^ r % 8, and whole lines of 4 rows from there to the result, which are under
+                // way while the next 64 are computed
+                const uint lines = ${place_of_warp()}, swap = (lane >> 4) ^ (lane & 7);
+                const uint put = lines + (lane & 15) * 128, get = lines + (lane >> 3) * 128;
+% for i in range(0, 8, 2):
+                const uint put_${i} = put + ((swap ^ ${i}) << 4);
+% endfor
+% for r in range(2):
+                const uint get_${r} = get + (((lane & 7) ^ (lane >> 3) ^ ${4 * r}) << 4);
+% endfor
+                __global ushort *to = (__global ushort *)out + ${index.at("out", "(warp_row + (lane >> 3))", "(first_col + (lane & 7) * 8)")};
+                const index_t four_rows = 4 * out_row_stride;
+                uint4 ${", ".join(f"chunk_{r}" for r in range(4))};
+% if held:
+                const uint bias_at = lines + (lane & 3) * 8;
+                ${ptx.warp_barrier()}
+% endif
+% for part in parts:
+% if held:
+% for j in range(4):
+                    acc_t bias_${part}_${j}_0, bias_${part}_${j}_1;
+                    ${ptx.load_pair(f"bias_{part}_{j}_0", f"bias_{part}_{j}_1", "bias_at", 2048 + 4 * (32 * part + 8 * j))}
+% endfor
+% endif
+% for j, half, at in elements:
+                    float ${done(part, j, half, at)};
+                    {
+                        const index_t row = warp_row + (lane >> 2) + ${8 * half}, col = lane_col + ${32 * part + 8 * j + at};
+${(store.before_activation if quick else store.value)(f"sums[{16 * part + 4 * j + 2 * half + at}]", "row", "col", {"bias": f"bias_{part}_{j}_{at}"} if held else None)}\
+                        ${done(part, j, half, at)} = ${"value" if quick else capture(store.real_part, "value")};
+                    }
+% endfor
+% if quick:
+${activation.activate_each([done(part, *x) for x in elements])}\
+% if kind.residual:
+% for j, half, at in elements:
+                    {
+                        const index_t row = warp_row + (lane >> 2) + ${8 * half}, col = lane_col + ${32 * part + 8 * j + at};
+                        acc_t value = ${done(part, j, half, at)};
+${store.after_activation("row", "col")}\
+                        ${done(part, j, half, at)} = value;
+                    }
+% endfor
+% endif
+% endif
+                    uint ${", ".join(f"word_{part}_{q}" for q in range(8))};
+% for q in range(8):
+                    ${ptx.pack_pair(kind.out.dtype, f"word_{part}_{q}", done(part, q // 2, q % 2, 0), done(part, q // 2, q % 2, 1))}
+% endfor
+% if part % 2:
+% if part > 1:
+${lines_out(part // 2 - 1)}\
+                    ${ptx.warp_barrier()}
+% endif
+% for i in range(4):
+                    ${ptx.store_matrices(f"put_{2 * i}", [f"word_{part - 1 + i // 2}_{i % 2 * 4 + q}" for q in range(4)])}
+% endfor
+                    ${ptx.warp_barrier()}
+% for r in range(4):
+                    ${ptx.load_four(f"chunk_{r}", f"get_{r % 2}", 512 * r)}
+% endfor
+% endif
+% endfor
+${lines_out(tile_n // 64 - 1)}\
+                ${ptx.warp_barrier()}
+</%def>
+
+<%def name="lines_out(block)">\
+% for r in range(4):
+                    *(__global uint4 *)(to + ${r} * four_rows + ${64 * block}) = chunk_${r};
+% endfor
+</%def>
+
+<%def name="store_waiting()">\
             // 64 columns at a time: sums to local memory, chunk c of row r in place c ^ 2 (r % 8),
             // then four neighbours through the epilogue at once, in a loop
-            const uint waiting = tiles_at + ${staging_at} + (consumer * 4 + (warp & 3)) * ${16 * 256};
+            const uint waiting = ${place_of_warp()};
             const uint swap = (lane >> 2) * 2, put = waiting + (lane >> 2) * 256 + (lane & 3) * 8;
-% if brief:
-            const uint get = waiting + (lane >> 4) * 256, chunk = (lane & 15) ^ (lane >> 4) * 2;
-            const int whole = first_row + ${tile_m} <= m && first_col + ${tile_n} <= n${" && bias_row_stride == 0" if kind.bias else ""};
-% endif
 % for block in range(tile_n // 64):
 % for half in range(2):
 % for j in range(8):
@@ -106,22 +187,6 @@ ${store.value(f"sums[{4 * (8 * block + j + q // 2) + 2 * (q % 2) + at}]", "row",
 % endfor
 % endfor
             ${ptx.warp_barrier()}
-% if brief:
-            if (whole) {
-                const index_t col = first_col + ${64 * block} + (lane & 15) * 4;
-                __global ushort *to = (__global ushort *)out + ${index.at("out", "(warp_row + (lane >> 4))", "col")};
-% for turn in range(8):
-                {
-                    const index_t row = warp_row + (lane >> 4) + ${2 * turn};
-                    uint4 four;
-                    ${ptx.load_four("four", f"get + {512 * turn} + ((chunk ^ {4 * turn & 15}) << 4)")}
-${through_epilogue(f"bias_{block}_")}\
-                    *(__global uint2 *)to = words;
-                    to += 2 * out_row_stride;
-                }
-% endfor
-            } else
-% endif
             #pragma unroll 1
             for (int line = lane >> 4; line < 16; line += 2) {
                 const index_t row = warp_row + line, col = first_col + ${64 * block} + (lane & 15) * 4;
@@ -155,11 +220,11 @@ ${store.store(f"as_{compute.scalar}(four.{'xyzw'[q]})", "row", f"(col + {q})")}\
 % endfor
 </%def>
 
-<%def name="through_epilogue(held_bias=None)">\
+<%def name="through_epilogue()">\
                     ${out.storage if pairs == "plain" else "float"} ${", ".join(f"done_{q}" for q in range(4))};
 % for q in range(4):
                     {
-${store.value(f"as_{compute.scalar}(four.{'xyzw'[q]})", "row", f"(col + {q})", {"bias": f"{held_bias}{q}"} if held_bias and kind.bias else None)}\
+${store.value(f"as_{compute.scalar}(four.{'xyzw'[q]})", "row", f"(col + {q})")}\
                         done_${q} = ${store.real_part("value")};
                     }
 % endfor

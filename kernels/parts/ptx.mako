@@ -14,10 +14,18 @@ kernels that use them, slowly.
 <%doc>
 cp.async (9.7.9.25.3.1): `size` bytes (4, 8 or 16) from global to local memory while the thread
 goes on. `bytes` of them are read, and zeros stand for the rest; both addresses are aligned to
-`size`. Copies of 16 bytes pass the first cache by.
+`size`. Copies of 16 bytes pass the first cache by. policy: what becomes of the second cache's lines.
 </%doc>
-<%def name="copy_async(size, to, source, bytes=None)">\
-asm volatile("cp.async.${"cg" if size == 16 else "ca"}.shared.global${".L2::128B" if size == 16 else ""} [%0], [%1], ${size}${", %2" if bytes else ""};" :: "r"(${to}), "l"(${source})${', "r"(%s)' % bytes if bytes else ""} : "memory");\
+<%def name="copy_async(size, to, source, bytes=None, policy=None)">\
+asm volatile("cp.async.${"cg" if size == 16 else "ca"}.shared.global${".L2::cache_hint" if policy else ""}${".L2::128B" if size == 16 else ""} [%0], [%1], ${size}${", %2" if bytes else ""}${", %%%d" % (3 if bytes else 2) if policy else ""};" :: "r"(${to}), "l"(${source})${', "r"(%s)' % bytes if bytes else ""}${', "l"(%s)' % policy if policy else ""} : "memory");\
+</%def>
+
+<%doc>
+createpolicy.fractional (9.7.9.18): lines that are brought so leave the second cache first, or as
+lines usually do.
+</%doc>
+<%def name="cache_policy(policy, first)">\
+asm("createpolicy.fractional.L2::evict_${"first" if first else "normal"}.b64 %0, 1.0;" : "=l"(${policy}));\
 </%def>
 
 <%doc>
@@ -265,7 +273,8 @@ An empty statement that a compiler must suppose to change the sums: they are com
 </%def>
 
 <%doc>
-bar.warp.sync (9.7.13.2), st.shared.v2 and ld.shared.v4 (9.7.9.12, .8): lanes of a warp exchange words.
+bar.warp.sync (9.7.13.2), st.shared and ld.shared of one, two or four words (9.7.9.12, .8): lanes of a
+warp exchange words. beyond: bytes behind the address, which then needs no register of its own.
 </%doc>
 <%def name="warp_barrier()">\
 asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");\
@@ -274,16 +283,28 @@ asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");\
     register = "f" if compute.kind == "real" else "r"
 %>asm volatile("st.shared.v2.b32 [%0], {%1, %2};" :: "r"(${at}), "${register}"(${x}), "${register}"(${y}) : "memory");\
 </%def>
-<%def name="load_four(v, at)">\
-asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : ${", ".join('"=r"(%s.%s)' % (v, q) for q in "xyzw")} : "r"(${at}) : "memory");\
+<%!
+def address(operand, beyond):
+    return f"[%{operand} + {beyond}]" if beyond else f"[%{operand}]"
+%>
+<%def name="store_one(at, x, beyond=0)"><%
+    register = "f" if compute.kind == "real" else "r"
+%>asm volatile("st.shared.b32 ${address(0, beyond)}, %1;" :: "r"(${at}), "${register}"(${x}) : "memory");\
+</%def>
+<%def name="load_pair(x, y, at, beyond=0)"><%
+    register = "f" if compute.kind == "real" else "r"
+%>asm volatile("ld.shared.v2.b32 {%0, %1}, ${address(2, beyond)};" : "=${register}"(${x}), "=${register}"(${y}) : "r"(${at}) : "memory");\
+</%def>
+<%def name="load_four(v, at, beyond=0)">\
+asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, ${address(4, beyond)};" : ${", ".join('"=r"(%s.%s)' % (v, q) for q in "xyzw")} : "r"(${at}) : "memory");\
 </%def>
 
 <%doc>
 stmatrix.x4 (9.7.14.5.16): the reverse of ldmatrix: lane l gives the address of 16 bytes, row l % 8
 of matrix l / 8, and 4 bytes of each matrix: of row l / 4, number l % 4. ld.shared.u16: 2 bytes.
 </%doc>
-<%def name="store_matrices(at, words)">\
-asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(${at}), ${", ".join('"r"(%s)' % x for x in words)} : "memory");\
+<%def name="store_matrices(at, words, beyond=0)">\
+asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 ${address(0, beyond)}, {%1, %2, %3, %4};" :: "r"(${at}), ${", ".join('"r"(%s)' % x for x in words)} : "memory");\
 </%def>
 <%def name="load_half(x, at)">\
 asm volatile("ld.shared.u16 %0, [%1];" : "=h"(${x}) : "r"(${at}) : "memory");\

@@ -84,13 +84,21 @@ ${value(sum, row, col)}\
 </%def>
 
 <%def name="value(sum, row, col, held=None)">\
+${before_activation(sum, row, col, held)}\
+% if kind.activation != "none":
+        value = activated(value${", clamp_low, clamp_high" if kind.activation == "clamp" else ""});
+% endif
+${after_activation(row, col)}\
+</%def>
+
+<%def name="before_activation(sum, row, col, held=None)">\
         acc_t value = ${stages(sum, row, col, held)};
 % if kind.aux:
         write_aux(aux, ${index.at("aux", row, col)}, ${same_nan("value")});
 % endif
-% if kind.activation != "none":
-        value = activated(value${", clamp_low, clamp_high" if kind.activation == "clamp" else ""});
-% endif
+</%def>
+
+<%def name="after_activation(row, col)">\
 % if kind.residual:
         value = add(value, load_residual(residual, ${index.at("residual", row, col)}));
 % endif

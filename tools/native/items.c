@@ -116,6 +116,8 @@ long _Z3minll(long x, long y) { return x < y ? x : y; }
 int _Z3maxii(int x, int y) { return x > y ? x : y; }
 int _Z5clampiii(int x, int a, int b) { return x < a ? a : x > b ? b : x; }
 long _Z5clamplll(long x, long a, long b) { return x < a ? a : x > b ? b : x; }
+float _Z4fabsf(float x) { return x < 0 ? -x : x == 0 ? 0 : x; }
+float _Z4fmaxff(float x, float y) { return x != x || x < y ? y : x; }
 float _Z10vload_halfmPU8CLglobalKDh(u64 i, const u16 *p) {
     check((u64)(p + i), 2, 0);
     return _cvtsh_ss(p[i]);
