@@ -407,6 +407,7 @@ ${store_elements(unit)}\
 <%def name="walk()">\
     const index_t tiles_of_batch = tiles_m * tiles_n, tiles_of_all = tiles_of_batch * batch_count;
     const index_t first_term = 0, end_term = k;
+${copies.policies()}\
 ${copies.places("a")}\
 ${copies.places("b")}\
 % if along:

@@ -44,6 +44,19 @@ columns of B, as they lie in user memory.
                     + (${first} + ${x}_outer) * ${outer_stride} + ${x}_term * ${term_stride};
 </%def>
 
+<%def name="policies()">\
+% if policy_of(arguments, kind):
+    // what is read once makes room in the cache for what is not
+    ulong policy;
+    if (tiles_of_batch == 1${"".join(f" && {x}_batch_stride_{d}" for x in "ab" for d in range(kind.batch_rank))}) ${ptx.cache_policy("policy", True)}
+    else ${ptx.cache_policy("policy", False)}
+% endif
+</%def>
+
+<%!
+def policy_of(arguments, kind):
+    return "policy" if "walking" in arguments and kind.batch_rank else None
+%>
 <%def name="copy_whole(x, stage, guarded=False)">\
 <%
     # One k tile of A or B into a stage. X_from is the work-item's first element of it. guarded: of
@@ -70,7 +83,7 @@ columns of B, as they lie in user memory.
             ulong source = (ulong)${x}_from, step;
             ${ptx.scale("step", outer_stride if outer_step else term_stride, 4 * (outer_step or term_step))}
 % for i in range(len(steps)):
-            ${ptx.copy_async(4 * unit, f"to + {i * (outer_step * local_stride + term_step if lines else term_step * local_stride + outer_step) * 4}", "source", bytes_of(i))}
+            ${ptx.copy_async(4 * unit, f"to + {i * (outer_step * local_stride + term_step if lines else term_step * local_stride + outer_step) * 4}", "source", bytes_of(i), policy_of(arguments, kind))}
 % if i + 1 < len(steps):
             ${ptx.advance("source", "step")}
 % endif
@@ -103,7 +116,7 @@ columns of B, as they lie in user memory.
                 const index_t safe_outer = left ? outer : ${f"{extent} - 1" if unit == 1 or lines else "0"};
                 const index_t safe_term = term < end_term ? term : first_term;
                 const ulong source = (ulong)(${x} + ${base or x + "_base"} + safe_outer * ${outer_stride} + safe_term * ${term_stride});
-                ${ptx.copy_async(4 * unit, "to", "source", "bytes")}
+                ${ptx.copy_async(4 * unit, "to", "source", "bytes", policy_of(arguments, kind))}
                 to += ${(outer_step * local_stride + term_step if lines else term_step * local_stride + outer_step) * 4};
                 outer += ${outer_step};
                 term += ${term_step};
