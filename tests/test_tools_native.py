@@ -70,13 +70,14 @@ HEAD = "__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void one(__glob
 HEAD += " __global const uint *from, const int n) { const int item = get_local_id(0);\n"
 
 
-def run(native, body, way=0, groups=1, words=64):
+def run(native, body, way=0, groups=1, words=64, items=64):
     """What a kernel of 64 work-items a group leaves in `to`, of so many words; from has 0, 1, 2…"""
-    call = native.kernel(native.compile(HEAD + body + "}", ()), "one", [None, None, np.int32])
+    text = HEAD.replace("(64, 1, 1)", f"({items}, 1, 1)") + body + "}"
+    call = native.kernel(native.compile(text, ()), "one", [None, None, np.int32])
     to = native.upload(np.zeros(words, np.uint32))
     native.runs = way
     numbers = native.upload(np.arange(words, dtype=np.uint32))
-    native.launch(None, call, [to, numbers, words], (64 * groups,), (64,), ())
+    native.launch(None, call, [to, numbers, words], (items * groups,), (items,), ())
     found = np.empty(words, np.uint32)
     native.read(None, to, found)
     return found.tolist()
@@ -121,12 +122,29 @@ def test_what_a_device_may_not_let_see(native, body, what):
         run(native, body)
 
 
-def test_groups_side_by_side_see_what_others_left(native):
+@pytest.mark.parametrize("items", [64, 256])
+def test_groups_side_by_side_see_what_others_left(native, items):
     """In one of the ways a group that polls lets others go on; alone it would wait for ever."""
     body = ('atomic_add((volatile __global uint *)to, item == 0 ? 1u : 0u); uint seen = 0; '
             'for (int i = 0; i < 9 && seen < 2; i++) asm volatile("ld.relaxed.gpu.global.u32 %0, '
             '[%1];" : "=r"(seen) : "l"(to) : "memory"); to[1] = seen;')  # fmt: skip
-    assert run(native, body, way=4, groups=2)[:2] == [2, 2]
+    assert run(native, body, way=4, groups=2, items=items)[:2] == [2, 2]
+
+
+def test_groups_that_come_late(native):
+    """Others wait for some groups: not at all, nearly as long as parts of k do, or longer."""
+    body = ('if (item == 0) { atomic_add((volatile __global uint *)to, 1u); uint seen = 0, i = 0; '
+            'for (; seen < 9; i++) asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) '
+            ': "l"(to) : "memory"); to[1 + get_group_id(0)] = i; }')  # fmt: skip
+    waited = [max(run(native, body, way, groups=9)[1:10]) for way in range(4, 99, WAYS)]
+    assert min(waited) < 4 and len({x for x in waited if 36 < x < 52}) > 2
+
+
+def test_others_go_on_between_what_a_group_reads_and_what_it_writes(native):
+    """A sum that is read and then written loses what others have added meanwhile."""
+    body = ('volatile __global uint *sum = (volatile __global uint *)to; if (item == 0) '
+            'atomic_xchg(sum, atomic_add(sum, 0u) + 1u);')  # fmt: skip
+    assert [run(native, body, way, groups=4)[0] for way in (0, 4)] == [4, 1]
 
 
 def test_texts_that_are_no_ptx_do_not_build(native):

@@ -182,14 +182,14 @@ class NativeDevice:
                 cell[: value.nbytes] = np.frombuffer(value.tobytes(), np.uint8)
         listed = np.array(buffers, np.uint64)
         text = ctypes.create_string_buffer(400)
-        way, self.runs = self.runs % WAYS, self.runs + 1
+        run, self.runs = self.runs, self.runs + 1
         groups, items = global_size[0] // local_size[0], math.prod(local_size)
         numbers = [ctypes.c_ulong(x) for x in (len(words), groups, items, local_size[0])]
         wrong = self.library.native_launch(
             call, ctypes.c_void_p(words.ctypes.data), *numbers,
-            ctypes.c_void_p(listed.ctypes.data), ctypes.c_ulong(len(listed) // 3), way, text,
+            ctypes.c_void_p(listed.ctypes.data), ctypes.c_ulong(len(listed) // 3), run, text,
         )  # fmt: skip
         if wrong:
-            raise Finding(text.value.decode() + f"; way {way}")
+            raise Finding(text.value.decode() + f"; way {run % WAYS}")
         if self._counters.bytes.any() and any(x is self._counters for x in arguments):
             raise Finding("counters are not 0 behind a launch")

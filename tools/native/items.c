@@ -33,7 +33,7 @@ static jmp_buf stop;
 
 void leave(void) { native_switch(&self->sp, scheduler); }
 
-void wrong(const char *what, u64 at, u64 size) {
+static void note(const char *what, u64 at, u64 size) {
     if (!fault[0]) {
         u64 best = 0;
         long long past = 0;
@@ -45,6 +45,9 @@ void wrong(const char *what, u64 at, u64 size) {
         snprintf(fault, sizeof fault, "%s (%llu bytes, %lld behind a buffer's end; group %llu, item %d)", what,
                  (unsigned long long)size, past, (unsigned long long)group->id, self->item);
     }
+}
+void wrong(const char *what, u64 at, u64 size) {
+    note(what, at, size);
     if (scheduling) longjmp(stop, 1);
     leave();  // for ever
 }
@@ -133,20 +136,27 @@ void _Z15vstore_half_rtedmPU8CLglobalDh(double x, u64 i, u16 *p) {
 }
 void _Z15vstore_half_rtefmPU8CLglobalDh(float x, u64 i, u16 *p) { put_half(x, i, p); }
 void _Z15vstore_half_rtefmPU9CLprivateDh(float x, u64 i, u16 *p) { put_half(x, i, p); }
-u32 _Z10atomic_addPU8CLglobalVjj(u32 *p, u32 x) {
+// What groups tell each other by: others may go on before it happens.
+static void meanwhile(u32 *p) {
     check((u64)p, 4, 1);
+    if (!(mode & TOGETHER)) return;
+    group->yielded = 1;
+    leave();
+}
+u32 _Z10atomic_addPU8CLglobalVjj(u32 *p, u32 x) {
+    meanwhile(p);
     u32 old = *p;
     *p += x;
     return old;
 }
 u32 _Z11atomic_xchgPU8CLglobalVjj(u32 *p, u32 x) {
-    check((u64)p, 4, 1);
+    meanwhile(p);
     u32 old = *p;
     *p = x;
     return old;
 }
 u32 _Z14atomic_cmpxchgPU8CLglobalVjjj(u32 *p, u32 x, u32 y) {
-    check((u64)p, 4, 1);
+    meanwhile(p);
     u32 old = *p;
     if (old == x) *p = y;
     return old;
@@ -222,7 +232,7 @@ static int go_round(void) {
             ran = here = 1;
         }
         if (j % 128 != 127) continue;
-        if (here && mode & TOGETHER) j -= 128;  // some go as far as they can, ahead of the others
+        if (here && mode & TOGETHER && !group->yielded) j -= 128;  // some go as far as they can, ahead of the others
         here = 0;
     }
     for (int j = 0; j < items_of_group; j++) {
@@ -240,21 +250,33 @@ static int go_round(void) {
     return ran;
 }
 
-void too_long(int number) { wrong("work-items go on without an end", 0, 0); }
+void too_long(int number) {
+    note("work-items go on without an end", 0, 0);
+    if (!scheduling) leave();  // else the loops end by themselves
+}
 static void limit(int seconds) {
     struct sigaction action = {.sa_handler = too_long, .sa_flags = SA_NODEFER};
     sigaction(SIGVTALRM, &action, 0);
     setitimer(ITIMER_VIRTUAL, &(struct itimerval){{0, 0}, {seconds, 0}}, 0);
 }
 
-// 0, or 1 and a text of what was wrong.
+// How many turns of the others a group lets go by before it begins. In three launches of four some
+// do, about as many as parts of k look for each other, which then have just given up, or nearly so.
+static int late_by(u32 run, u32 slot) {
+    u32 launch = run / 8 % 4, x = (run * 131u + slot + 1u) * 2654435761u;
+    x = (x ^ x >> 15) * 2246822519u;
+    x ^= x >> 13;
+    return launch && x % (2u << launch) == 0 ? 36 + (x >> 8 & 15) : 0;
+}
+
+// 0, or 1 and a text of what was wrong. how: in its last three bits a way; all of it: who comes late.
 int native_launch(void (*call)(u64 *), u64 *values, u64 count, u64 number, u64 local, u64 row, u64 *buffers, u64 buffer_count, int how, char *text) {
     entry = call;
     arguments = values;
     items_of_group = local;
     row_items = row;
     group_count = number;
-    mode = how;
+    mode = how & 7;
     fault[0] = 0;
     local_count = 0;
     clear_boxes();
@@ -269,6 +291,7 @@ int native_launch(void (*call)(u64 *), u64 *values, u64 count, u64 number, u64 l
             groups[s]->stacks = mmap(0, (size_t)STACK * MOST_ITEMS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         }
         groups[s]->begun = groups[s]->over = 0;
+        groups[s]->late = slots > 1 ? late_by(how, s) : 0;
     }
     u64 done = 0, next = 0;
     Group *last = 0;
@@ -276,11 +299,12 @@ int native_launch(void (*call)(u64 *), u64 *values, u64 count, u64 number, u64 l
     while (done < group_count && !fault[0]) {
         for (u64 s = 0; s < slots && !fault[0]; s++) {
             group = groups[s];
-            if (group->over) continue;
+            if (group->over || group->late-- > 0) continue;
             if (slots > 1 && last && last != group && !last->over) keep_local(last, 0);
             if (!group->begun) {
                 if (next == group_count) continue;
-                group->id = mode & BACKWARDS ? group_count - 1 - next : next;
+                u64 first = slots > 1 ? s : next;
+                group->id = mode & BACKWARDS ? group_count - 1 - first : first;
                 next++;
                 begin(group);
             } else if (last != group) keep_local(group, 1);

@@ -29,7 +29,7 @@ typedef struct {
     Item items[MOST_ITEMS];
     Warp warps[MOST_ITEMS / 32];
     u64 id;
-    int begun, over, yielded;
+    int begun, over, yielded, late;
     char *stacks, *local;
 } Group;
 
