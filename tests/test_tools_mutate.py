@@ -220,6 +220,8 @@ def test_survivors_need_a_reason():
     assert [x["key"] for x in survivors(fates, (because,))] == ["y"]
     assert survivors(fates, (Reason("other kernel", variant="naive"),)) == fates[:2]
     assert survivors(fates, (Reason("its place", place="tiled"),)) == []
+    of_ends = [fate("v", "survived", end=-1), fate("w", "survived", end=0), fates[0]]
+    assert survivors(of_ends, (Reason("the last line", end="-1"),)) == of_ends[1:]
     assert table(fates, (because,))[1] == ["tiled", "2", "0", "0", "0", "0", "0", "1", "1"]
 
 
@@ -303,6 +305,22 @@ def test_nothing_is_judged_by_a_kernel_that_fails_as_it_is():
     task = schedule.take(1)  # the other has only one of the two
     task.got("wrong", "")
     assert (task.program, seen, schedule.take(1)) == (good, ["y"], None)
+
+
+def test_one_text_with_other_numbers_is_another_program(monkeypatch):
+    class OfConfig(Target):
+        def __init__(self, config):
+            self.config = config
+
+        def programs(self):
+            return {KERNEL: ("tiled", [f"tiled#{i}" for i in range(KERNEL.count("\n") + 1)])}
+
+    listed = [OfConfig(x) for x in ("splits=2", "splits=2", "splits=5")]
+    monkeypatch.setattr(mutate_worker, "targets", lambda name, profile: listed)
+    one, other = mutate_worker.programs_of(["tiled"], None)
+    assert (one.target.config, other.target.config) == ("splits=2", "splits=5")
+    assert one.text == other.text and one.digest != other.digest
+    assert one.mutants == other.mutants != {}
 
 
 def test_of_programs_alike_the_shortest_is_built():

@@ -28,7 +28,8 @@ _ORDER = (*KILLED, "survived", "same", "build")
 class Reason:
     """Why mutants of a pattern change nothing that a test could see. Patterns are of `re`.
 
-    place: of the template that has the line; variant and entry: of a program that was made of it.
+    place: of the template that has the line; end: 0 for the first, -1 for the last of the lines
+    that it became; variant and entry: of a program that was made of it.
     """
 
     reason: str
@@ -36,6 +37,7 @@ class Reason:
     variant: str = ".*"
     entry: str = ".*"
     place: str = ".*"
+    end: str = ".*"
     before: str = ""
     after: str = ""
 
@@ -45,6 +47,7 @@ class Reason:
             and re.fullmatch(self.variant, fate["variant"])
             and re.fullmatch(self.entry, fate["entry"])
             and re.fullmatch(self.place, template_of(fate))
+            and re.fullmatch(self.end, str(fate.get("end")))
             and re.search(self.before, fate["before"])
             and re.search(self.after, fate["after"])
         )

@@ -54,6 +54,7 @@ class Fate:
     config: str
     entry: str
     place: str
+    end: int  # see Mutant
     operator: str
     number: int
     before: str
@@ -73,13 +74,14 @@ class Program:
     text: str
     entry: str
     mutants: dict  # key → Mutant
+    other: str = ""  # the configuration, if one before it has the same text
     waiting: list = field(default_factory=list)
     checked: bool = False  # as it is
     failed: str = ""  # why nothing can be judged by it: what is wrong with it as it is
 
     @cached_property
     def digest(self):
-        return hashlib.sha256(self.text.encode()).hexdigest()[:10]
+        return hashlib.sha256((self.text + self.other).encode()).hexdigest()[:10]
 
     @property
     def variant(self):
@@ -95,24 +97,29 @@ class Program:
         return asdict(
             Fate(
                 self.variant, self.target.kind.key, str(self.target.config), self.entry, x.place,
-                x.operator, x.number, x.before.strip(), x.after.strip(), key, how, note, step,
-                self.digest,
+                x.end, x.operator, x.number, x.before.strip(), x.after.strip(), key, how, note,
+                step, self.digest,
             )
         )  # fmt: skip
 
 
 def programs_of(names, profile, profile_of_cpu=None):
-    """Every Program of these kernels on a device; those of CPUs by another profile, if given."""
+    """Every Program of these kernels on a device; those of CPUs by another profile, if given.
+
+    One text with other numbers of parts of k, or of tiles that are not cut, is another Program.
+    """
     found = []
     for name in names:
-        seen = set()
+        seen = {}
         cpu = profile_of_cpu and name.startswith("cpu_")
         for target in targets(name, profile_of_cpu if cpu else profile):
             for text, (entry, places) in target.programs().items():
-                if text not in seen:
-                    seen.add(text)
+                config = str(target.config)
+                if config not in seen.setdefault(text, []):
+                    seen[text].append(config)
                     listed = {x.key: x for x in mutants(text, places)}
-                    found.append(Program(target, text, entry, listed))
+                    other = config if len(seen[text]) > 1 else ""
+                    found.append(Program(target, text, entry, listed, other))
     return found
 
 
