@@ -35,6 +35,9 @@ MORE_CONFIGS = {
              unroll=4, slices=1, group_rows=8, splits=1),
         dict(tile_m=16, tile_n=32, tile_k=16, micro_m=2, micro_n=2, vector_width=2, prefetch=1,
              unroll=4, slices=2, group_rows=1, splits=1),
+        # work-items enough for two pieces of each line of A at once
+        dict(tile_m=8, tile_n=16, tile_k=32, micro_m=2, micro_n=2, vector_width=2, prefetch=0,
+             unroll=4, slices=8, group_rows=1, splits=1),
     ],
     "nv_async": [
         dict(tile_m=32, tile_n=32, tile_k=8, micro_m=4, micro_n=4, stages=3, registers=0,
@@ -55,9 +58,16 @@ MORE_CONFIGS = {
              splits=1, wave=0, adders="last"),
         dict(tile_m=16, tile_n=32, bytes_k=128, warp_m=16, warp_n=16, stages=3, group_rows=8,
              splits=1, wave=0, adders="last"),
-        # more warps than blocks of a tile for each part: teams of them add up
-        dict(tile_m=64, tile_n=64, bytes_k=64, warp_m=32, warp_n=32, stages=2, group_rows=1,
-             splits=12, wave=0, adders="all"),
+        # more warps than blocks of a tile for each part: teams of them add up, of seven warps and
+        # of six, so that some warps are in none
+        dict(tile_m=64, tile_n=64, bytes_k=128, warp_m=16, warp_n=16, stages=3, group_rows=1,
+             splits=5, wave=0, adders="all"),
+        # more parts than blocks of a tile, seven and eight of them for each of two teams
+        dict(tile_m=16, tile_n=32, bytes_k=64, warp_m=16, warp_n=16, stages=2, group_rows=1,
+             splits=15, wave=0, adders="all"),
+        # of two parts one waits for the other, and each adds up as much as local memory holds
+        dict(tile_m=128, tile_n=128, bytes_k=64, warp_m=32, warp_n=32, stages=2, group_rows=1,
+             splits=2, wave=0, adders="all"),
     ],
     "nv_mma_f64": [
         dict(tile_m=64, tile_n=32, tile_k=16, warp_m=32, warp_n=16, stages=2, ahead=1,
@@ -65,8 +75,11 @@ MORE_CONFIGS = {
         dict(tile_m=64, tile_n=64, tile_k=16, warp_m=16, warp_n=16, stages=2, ahead=1,
              group_rows=1, splits=1, wave=0),
     ],
-    "nv_wgmma": [dict(tile_m=64, tile_n=128, bytes_k=128, stages=4, group_rows=8, splits=5,
-                      wave=1)],
+    "nv_wgmma": [
+        dict(tile_m=64, tile_n=128, bytes_k=128, stages=4, group_rows=8, splits=5, wave=1),
+        # parts of k behind several waves of whole tiles
+        dict(tile_m=128, tile_n=64, bytes_k=128, stages=3, group_rows=8, splits=2, wave=2),
+    ],
 }  # fmt: skip
 ORDERS = {"N": "row", "T": "column", "S": "strided"}
 

@@ -70,7 +70,7 @@ class Target:
         return (
             *found, (2 * m + 3, 2 * n + 5, k + 2), (m, n, 1), (m - 1, n + 1, k - 1),
             (1, n, k), (m, 1, k), (1, 1, k), (m + 1, n + 2, min(parts, 4) * k + 3),
-            (max(m - 2, 1), n + 1, 2),
+            (max(m - 2, 1), n + 1, 2), (max(m - 2, 1), max(n - 1, 1), 3),
             (2, 3, k + 2), (2, 5 * n, 3), (2, n, found[2][2]),
             (m // 2, (n + 1) // 2, stage + 1), (2 * (m - 1), 2 * (n + 1), k - 1),
             *((max(m - 2, 1), n + 1, x) for x in cut_lengths(parts)),
