@@ -79,6 +79,8 @@ MORE_CONFIGS = {
         dict(tile_m=64, tile_n=128, bytes_k=128, stages=4, group_rows=8, splits=5, wave=1),
         # parts of k behind several waves of whole tiles
         dict(tile_m=128, tile_n=64, bytes_k=128, stages=3, group_rows=8, splits=2, wave=2),
+        # more stages than phases that one consumer does alone: the other can be far ahead
+        dict(tile_m=128, tile_n=64, bytes_k=128, stages=6, group_rows=4, splits=1, wave=0),
     ],
 }  # fmt: skip
 ORDERS = {"N": "row", "T": "column", "S": "strided"}

@@ -21,6 +21,7 @@ from clmatmul import trial  # noqa: E402
 from clmatmul.cases import make_case  # noqa: E402
 from clmatmul.device import CompileFailure  # noqa: E402
 from clmatmul.errors import ConfigError  # noqa: E402
+from clmatmul.plan import make_plan  # noqa: E402
 from clmatmul.trial import check_case, check_sizes  # noqa: E402
 from clmatmul.variants import load_variant  # noqa: E402
 
@@ -32,19 +33,24 @@ def native(tmp_path_factory):
     return NativeDevice(native_device.profile_of_h200(), tmp_path_factory.mktemp("native"))
 
 
-@pytest.mark.parametrize("variant", ["nv_async", "nv_mma", "nv_mma_f64", "nv_wgmma"])
-def test_kernels_are_right_in_every_order_and_stay_in_their_buffers(native, rng, variant,
-                                                                    monkeypatch):  # fmt: skip
+@pytest.fixture
+def here(native, monkeypatch):
+    """Products are checked on this machine's processor; whatever is changed of it is put back."""
     monkeypatch.setattr(trial, "devices", SimpleNamespace(wait=lambda events: None))
     monkeypatch.setenv("CLMATMUL_CACHE", "0")
+    profile = native.profile
+    yield
+    native.profile = profile
+
+
+@pytest.mark.parametrize("variant", ["nv_async", "nv_mma", "nv_mma_f64", "nv_wgmma"])
+def test_kernels_are_right_in_every_order_and_stay_in_their_buffers(native, rng, variant, here):
     header = load_variant(variant).header
     dtype, layout = header.get("TEST_DTYPE", "float32"), header.get("TEST_LAYOUT", "NN")
     aligned = plain_kind(dtype, layout, batch_rank=1)
     kinds = [aligned] if variant != "nv_mma" else []
     for alignment in {16, header.get("TEST_ALIGNMENT", 1)}:
-        sides = {x: getattr(aligned, x).__class__(**{**vars(getattr(aligned, x)),
-                 "alignment": alignment}) for x in ("a", "b", "out")}  # fmt: skip
-        kinds.append(aligned.__class__(**{**vars(aligned), **sides}))
+        kinds.append(kind_of(dtype, layout, alignment, batch_rank=1))
     if variant == "nv_wgmma":  # a tile inside the result has a text of its own, with a bias held
         fused = dict(activation="gelu", bias="float32", residual="float32")
         kinds.append(
@@ -64,6 +70,33 @@ def test_kernels_are_right_in_every_order_and_stay_in_their_buffers(native, rng,
                     continue
                 ran += 1
     assert ran >= WAYS
+
+
+def kind_of(dtype, layout, alignment, **changes):
+    kind = plain_kind(dtype, layout, **changes)
+    sides = {x: replace(getattr(kind, x), alignment=alignment) for x in ("a", "b", "out")}
+    return replace(kind, **sides)
+
+
+def test_consumers_take_turns(native, rng, here):
+    """Of nv_wgmma: on a device of one unit a group has nine tiles, of more phases than stages."""
+    config = next(x for x in test_configs("nv_wgmma") if x.values()["stages"] == 6)
+    native.profile = replace(native.profile, compute_units=1)
+    case = make_case(kind_of("float16", "NN", 16), 261, 131, 771, "exact", rng)
+    (launch,) = make_plan(case.problem, native.profile, config).launches
+    assert dict(launch.values)["work"] == 9 and launch.global_size == launch.local_size
+    for way in range(WAYS):
+        native.runs = way
+        assert check_case(native, config, case).fault is None
+
+
+def test_operands_are_rounded_to_the_nearest(native, rng, here):
+    """Of nv_mma: whole numbers of 11 bits, and a little less, are the same to TF32."""
+    kind = kind_of("float32", "NT", 16, precision="high")
+    for name in "ab":
+        case = make_case(kind, 70, 133, 40, f"ids_{name}", rng)
+        case.memory[name].view[...] *= 1 - 2**-13
+        assert check_case(native, test_configs("nv_mma")[0], case).fault is None
 
 
 HEAD = "__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void one(__global uint *to,"
@@ -104,6 +137,13 @@ def test_a_kernel_that_is_right(native):
 def test_a_missing_barrier_and_a_missing_wait_show_in_some_order(native, body):
     found = [run(native, LOCAL + body, way) for way in range(WAYS)]
     assert any(x != BACKWARDS for x in found)
+
+
+def test_a_warp_that_is_far_ahead_of_others(native):
+    """Lanes of a warp have met, but no warps."""
+    meet = 'asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); '
+    body = LOCAL + "tiles[item] = from[item]; " + meet + TURNED
+    assert any(run(native, body, way) != BACKWARDS for way in range(WAYS))
 
 
 @pytest.mark.parametrize("body, what", [

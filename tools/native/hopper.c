@@ -57,7 +57,10 @@ typedef struct { u64 to; u32 from; } Published;
 static void publish(void **lanes) {
     Published *p = lanes[0];
     check(p->to, 128, 1);
-    memcpy((void *)p->to, local_at(p->from, 128, 0), 128);
+    u8 *map = local_at(p->from, 128, 0);
+    for (int i = sizeof(Map); i < 128; i++)
+        if (map[i]) wrong("a tensor map that was not made from zeros", p->from + i, 1);
+    memcpy((void *)p->to, map, 128);
 }
 void native_publish(u64 to, u32 from) {
     Published mine = {to, from};
@@ -187,7 +190,7 @@ static void ask_four(Four *f) {
     Wide *w = &f->queue[f->count];
     *w = (Wide){first->dtype, first->n, first->a_across, first->b_across, first->adding, f->issued, first->a, first->b, {{0}}};
     for (int t = 0; t < 128; t++) memcpy(w->s[t], ((Ask *)f->mine[t])->s, first->n / 2 * sizeof(void *));
-    if (mode & LATE) f->count++;
+    if (mode & (LATE | TOGETHER)) f->count++;
     else multiply_wide(w);
 }
 void native_wgmma(int dtype, int n, void **s, u64 a, u64 b, int a_across, int b_across, int adding) {

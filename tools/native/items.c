@@ -218,8 +218,8 @@ static void keep_local(Group *g, int back) {
 }
 // One round of a group's items; 0 if nothing went on.
 static int go_round(void) {
-    volatile int ran = 0, here = 0;  // items that went on; of these 128
-    int open = 0, waits = 0;
+    volatile int ran = 0, here = 0;  // items that went on; of those side by side
+    int open = 0, waits = 0, ahead = mode & LATE ? 128 : 32;
     scheduling = 1;
     if (setjmp(stop)) return 0;
     for (int j = 0; j < items_of_group && !fault[0]; j++) {
@@ -231,8 +231,8 @@ static int go_round(void) {
             scheduling = 1;
             ran = here = 1;
         }
-        if (j % 128 != 127) continue;
-        if (here && mode & TOGETHER && !group->yielded) j -= 128;  // some go as far as they can, ahead of the others
+        if (j % ahead != ahead - 1) continue;
+        if (here && mode & TOGETHER && !group->yielded) j = -1;  // the first go as far as they can, ahead of the others
         here = 0;
     }
     for (int j = 0; j < items_of_group; j++) {

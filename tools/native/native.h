@@ -12,7 +12,8 @@ typedef uint64_t u64;
 enum { READY, AT_BARRIER, AT_WARP, POLLING, DONE };
 enum { STACK = 1 << 16, MOST_ITEMS = 1024, MOST_GROUPS = 64, MOST_REGIONS = 64, MOST_SECONDS = 6 };
 // How a launch goes: items and groups from the last to the first; copies as late as may be; groups
-// side by side instead of one after another, and 128 items of a group as far ahead as they can go.
+// side by side instead of one after another, and 32 items of a group as far ahead as they can go, or
+// where copies are late 128.
 enum { BACKWARDS = 1, LATE = 2, TOGETHER = 4 };
 enum { F16, BF16, TF32, S8, U8 };
 
