@@ -17,6 +17,8 @@ from clmatmul.variants import load_variant
 
 EMULATED = Path(__file__).resolve().parent.parent / "tests" / "emulated_ptx.mako"
 MOST_TERMS_SIMULATED = 20_000  # of one matrix of a batch
+ROUNDS = ("nv_mma",)  # float32 to TF32's 11 bits, to the nearest
+LESS = 1 - 2**-13  # what whole numbers of 11 bits are times this is rounded to them
 _SEED = 20260103
 
 
@@ -59,6 +61,9 @@ class Target:
             yield from ((size, "special") for size in sizes[:6])
         if floating and self.kind.precision == "highest":  # others have bounds of their own
             yield first, "random"
+        if self.kind.precision != "highest" and self.config.variant in ROUNDS:
+            yield first, "less a"
+            yield first, "less b"
 
     def sizes(self):
         """The first-use check's sizes, others, and k so long that each part has several blocks."""
@@ -69,13 +74,13 @@ class Target:
         band = values.get("group_rows", 1)  # rows of tiles that are walked together
         return (
             *found, (2 * m + 3, 2 * n + 5, k + 2), (m, n, 1), (m - 1, n + 1, k - 1),
-            (1, n, k), (m, 1, k), (1, 1, k), (m + 1, n + 2, min(parts, 4) * k + 3),
+            (1, n, k), (m, n, k - 1), (m, 1, k), (1, 1, k), (m + 1, n + 3, min(parts, 4) * k + 3),
             (max(m - 2, 1), n + 1, 2), (max(m - 2, 1), max(n - 1, 1), 3),
             (2, 3, k + 2), (2, 5 * n, 3), (2, n, found[2][2]),
             (m // 2, (n + 1) // 2, stage + 1), (2 * (m - 1), 2 * (n + 1), k - 1),
             *((max(m - 2, 1), n + 1, x) for x in cut_lengths(parts)),
             *(((band + 1) * (m - 1) + 1, 2 * n, k // 2),) * (band > 1),
-            (m - 1, n, max(stage - 1, 1)),
+            (3, 5, stage + stage // 4), (m - 1, n, max(stage - 1, 1)),
         )  # fmt: skip
 
     def case(self, size, data):
@@ -91,6 +96,11 @@ class Target:
                 "odd batch": {"batch": (1,) * (self.kind.batch_rank - 1) + (3,)}}  # fmt: skip
         if data in ways:
             return make_case(self.kind, *size, "exact", rng, **ways[data])
+        if data in ("less a", "less b"):
+            name = data[-1]
+            case = make_case(self.kind, *size, f"ids_{name}", rng)
+            case.memory[name].view[...] *= LESS
+            return case
         return make_case(self.kind, *size, data, rng)
 
     def problem(self, size):
@@ -135,7 +145,7 @@ def kinds_of(variant):
     yield plain_kind("bool", layout.replace("N", "S", 1))
     yield plain_kind("int8", "TN", alpha="zero", beta="general", c="int8")
     if "int8" in str(variant.header["REQUIRES"]):  # another instruction for each element type
-        yield plain_kind("int8", "NT")
+        yield plain_kind("int8", "NT", batch_rank=1)
         yield plain_kind("float32", "NT", precision="medium")
     most = max(alignment_of(variant), *variant.header.get("ALIGNMENT_CLASSES", (1,)), 1)
     if most > 1:
@@ -173,9 +183,19 @@ def targets(name, profile):
                 continue
             if {x for p, x in config.parameters if p.startswith("tile_")} == {1}:
                 continue  # of one element, no index can be wrong
-            target = Target(kind, config, profile)
+            target = Target(kind, config, of_few_units(profile, config))
             if any(target.serves(size) for size in check_sizes(config)[:-1]):
                 yield target
+
+
+def of_few_units(profile, config):
+    """The profile of a device of one unit, so that groups that live on have several tiles each.
+
+    Where whole waves of tiles come before others, it stays: they would leave none to cut.
+    """
+    if profile.family != "nvidia" or config.values().get("wave"):
+        return profile
+    return replace(profile, compute_units=1)
 
 
 def emulating(profile):
