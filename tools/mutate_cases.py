@@ -152,6 +152,9 @@ def kinds_of(variant):
         yield aligned(plain_kind(dtype, layout), most)
         yield aligned(plain_kind(dtype, "NT", batch_rank=1, c=out, **fused), most)
         yield aligned(plain_kind(dtype, "TT", "T"), most)
+    if dtype in ("float16", "bfloat16"):  # activations of results of 16 bits are others
+        yield aligned(plain_kind(dtype, layout, activation="gelu", bias="float32"), most)
+        yield aligned(plain_kind(dtype, layout, activation="tanh", residual="float32"), most)
 
 
 def alignment_of(variant):
