@@ -99,6 +99,16 @@ def test_operands_are_rounded_to_the_nearest(native, rng, here):
         assert check_case(native, test_configs("nv_mma")[0], case).fault is None
 
 
+def test_parts_of_k_that_wait_for_each_other(native, rng, here):
+    """Whoever gives up, takes that back or comes last: each slice of a tile is added up once."""
+    config = next(x for x in test_configs("nv_mma") if x.values()["splits"] == 15)
+    kind = kind_of("float16", "NN", 64, c="float16", beta="general")
+    case = make_case(kind, 33, 30, 480, "exact", rng, in_place=True)
+    for run in range(12 * WAYS):
+        native.runs = run
+        assert check_case(native, config, case).fault is None
+
+
 HEAD = "__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void one(__global uint *to,"
 HEAD += " __global const uint *from, const int n) { const int item = get_local_id(0);\n"
 
