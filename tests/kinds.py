@@ -17,7 +17,7 @@ DTYPES = ("float32", "float64", "complex64", "complex128", "int8", "uint8", "int
 # has chunks in a line, and fewer chunks in a line than most.
 MORE_CONFIGS = {
     "cpu_direct": [dict(micro_m=3, vectors=1, vector_width=4, unroll=2, tile_m=6, tile_n=16,
-                        block_k=64, splits=16)],
+                        block_k=64, splits=32)],
     "cpu_sweep": [dict(micro_m=1, vectors=1, vector_width=4, terms=4, tile_n=256, splits=8)],
     "line_fill": [dict(vector_width=4, lines=1, lanes=4, teams=2)],
     "line_dot": [
@@ -146,9 +146,10 @@ test_configs.__test__ = False
 def cut_lengths(splits):
     """Values of k whose last part is a single term, and whose parts are fifteen for each of four.
 
-    As kernels cut k: into multiples of 16 terms and of 8, of 2 and of 4.
+    As kernels cut k: into multiples of 16 terms and of 8, of 2 and of 4. Of 3101 terms each of 32
+    parts has 100, which are two blocks of 52 but for the last.
     """
-    more = {8: (449,), 16: (961,)}.get(splits, ())
+    more = {8: (449,), 16: (961,), 32: (3101,)}.get(splits, ())
     return (193,) * (splits > 1) + more + (119, 239) * (splits > 8)
 
 
