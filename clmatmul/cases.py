@@ -155,7 +155,8 @@ def make_case(kind, m, n, k, data, rng, scalars=None, batch=None, with_result=Tr
             values = _small(rng, batch + shape, dtype, name)
             # Columns that are neighbours, which some kernels read as vectors, or that are not.
             step = int(rng.integers(1, 3))
-            memory[name] = _memory(values, None, pad=3 * len(memory), step=step)
+            order = "column" if step == shape[-1] == 1 else "row"  # a column without gaps
+            memory[name] = _memory(values, None, pad=3 * len(memory), step=step, order=order)
             _repeat(memory[name], shape, (m, n))
     if kind.aux:
         empty = np.zeros(batch + (m, n), numpy_dtype(kind.aux))
@@ -371,16 +372,16 @@ def _small(rng, shape, dtype, name):
     return x.astype(numpy_dtype(dtype))
 
 
-def _memory(values, kind, guard=0, pad=0, step=1):
-    """Lay values out in poisoned memory, in the kind's order and alignment, or in rows.
+def _memory(values, kind, guard=0, pad=0, step=1, order="row"):
+    """Lay values out in poisoned memory, in the kind's order and alignment, if there is one.
 
-    pad: units of the alignment that are left free after each line; step: elements from one of a
-    row to the next, where there is no kind.
+    pad: units of the alignment that are left free after each line; step, order: elements from one
+    of a line to the next, and which way lines run, where there is no kind.
     """
     shape = values.shape
     size = ELEMENT_TYPES[values.dtype.name].itemsize
     unit = 1 if kind is None else max(kind.alignment // size, 1)
-    order = "row" if kind is None else kind.order
+    order = order if kind is None else kind.order
     step = 3 + pad // 3 if order == "strided" else step  # another one for A, B and the output
     axes = list(range(len(shape)))  # innermost last
     if order == "column":

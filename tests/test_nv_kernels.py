@@ -313,7 +313,8 @@ def test_retargeting():
 
 @pytest.mark.parametrize("out", ["float16", "bfloat16"])
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu", "sigmoid", "tanh"])
-def test_short_activations(nvidia, activation, out):
+@pytest.mark.parametrize("text", ["of one number", "of several"])
+def test_short_activations(nvidia, text, activation, out):
     """Of every 16-bit number, within a unit in the last place of the exact value; NaN stays NaN.
 
     Below 2^-111, and of float16 below its normal numbers, an error of what is there is allowed.
@@ -321,10 +322,16 @@ def test_short_activations(nvidia, activation, out):
     kind = aligned(plain_kind(out, "NN"), 64)
     kind = replace(kind, activation=activation, out=replace(kind.out, dtype=out))
     problem = make_case(kind, 64, 64, 64, "exact", np.random.default_rng(0)).problem
-    plan = make_plan(problem, nvidia.profile, test_configs("nv_mma")[0])
-    text = render_launch(plan, plan.launches[0])
-    begin = text.index("static inline float quick_activated")
-    function = text[begin : text.index("#define activated quick_activated")]
+    if text == "of one number":
+        plan = make_plan(problem, nvidia.profile, test_configs("nv_mma")[0])
+        function = render_launch(plan, plan.launches[0])
+        begin = function.index("static inline float quick_activated")
+        function = function[begin : function.index("#define activated quick_activated")]
+    else:
+        part = templates._lookup().get_template("parts/nv_activation.mako")
+        steps = part.get_def("activate_each").render(names=["other", "x"], kind=problem.kind)
+        function = "static inline float quick_activated(float x) { float other = 2.0f;\n"
+        function += steps + "return x; }"
     program = nvidia.compile(
         function + """
         __kernel void each(__global const float *x, __global float *y) {

@@ -81,6 +81,7 @@ class Target:
             *((max(m - 2, 1), n + 1, x) for x in cut_lengths(parts)),
             *(((band + 1) * (m - 1) + 1, 2 * n, k // 2),) * (band > 1),
             (3, 5, stage + stage // 4), (m - 1, n, max(stage - 1, 1)),
+            (*found[2][:2], 3),  # small numbers in a whole tile
         )  # fmt: skip
 
     def case(self, size, data):
@@ -154,7 +155,8 @@ def kinds_of(variant):
         yield aligned(plain_kind(dtype, "TT", "T"), most)
     if dtype in ("float16", "bfloat16"):  # activations of results of 16 bits are others
         yield aligned(plain_kind(dtype, layout, activation="gelu", bias="float32"), most)
-        yield aligned(plain_kind(dtype, layout, activation="tanh", residual="float32"), most)
+        more = dict(activation="tanh", residual="float32", beta="one", c=dtype)
+        yield aligned(plain_kind(dtype, layout, **more), most)
 
 
 def alignment_of(variant):

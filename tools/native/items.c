@@ -62,8 +62,8 @@ void check(u64 at, u64 size, int writes) {
     wrong(writes ? "wrote outside" : "read outside", at, size);
 }
 #define CHECKS(n) \
-    void __asan_load##n(u64 at) { check(at, n, 0); } \
-    void __asan_store##n(u64 at) { check(at, n, 1); }
+    void __asan_load##n(u64 at) { aligned(at, n); check(at, n, 0); } \
+    void __asan_store##n(u64 at) { aligned(at, n); check(at, n, 1); }
 CHECKS(1) CHECKS(2) CHECKS(4) CHECKS(8) CHECKS(16)
 void __asan_loadN(u64 at, u64 size) { check(at, size, 0); }
 void __asan_storeN(u64 at, u64 size) { check(at, size, 1); }
