@@ -28,6 +28,7 @@ from clmatmul.device_profile import DeviceProfile  # noqa: E402
 from clmatmul.errors import ConfigError  # noqa: E402
 from clmatmul.explanation import plain_problem  # noqa: E402
 from clmatmul.plan import make_plan, render  # noqa: E402
+from clmatmul.problem import ArrayView, Problem  # noqa: E402
 from clmatmul.variants import all_variants, load_variant  # noqa: E402
 
 STAMPS = ROOT / "tests" / "stamps.json"
@@ -58,20 +59,38 @@ def digest_of(variant, profile):
     if any("compute_capability" in x.text for x in variant.requires):
         probes["compute_capability"] = 90
     profile = profile.with_probes(**probes) if probes else profile
-    for dtype in ("float32", "float64", "complex64", "bfloat16", "int8"):
-        every = probes or dtype == "float32"
-        for layout in ("NN", "NT", "TN", "TT") if every else ("NN",):
-            for size in _SIZES:
-                problem = plain_problem(*size, dtype, layout)
-                if variant.unmet(problem.kind, profile):
-                    continue
-                for config in _configs(variant, problem, profile):
-                    try:
-                        texts = render(make_plan(problem, profile, config))
-                    except ConfigError:
-                        continue  # no configuration for this size, by the variant's own word
-                    sha.update("".join(texts).encode())
+    for problem in _problems(bool(probes)):
+        if variant.unmet(problem.kind, profile):
+            continue
+        for config in _configs(variant, problem, profile):
+            try:
+                texts = render(make_plan(problem, profile, config))
+            except ConfigError:
+                continue  # no configuration for this size, by the variant's own word
+            sha.update("".join(texts).encode())
     return sha.hexdigest()
+
+
+def _problems(every_layout):
+    for dtype in ("float32", "float64", "complex64", "bfloat16", "float16", "int8"):
+        for layout in ("NN", "NT", "TN", "TT") if every_layout or dtype == "float32" else ("NN",):
+            for size in _SIZES:
+                yield plain_problem(*size, dtype, layout)
+    for dtype in ("float32", "float16"):
+        for size in _SIZES:
+            yield plain_problem(*size, dtype, batch=(3,))
+            yield _fused(*size, dtype)
+
+
+def _fused(m, n, k, dtype):
+    def view(rows, cols):
+        return ArrayView(dtype, (rows, cols), (cols, 1), 0, 64)
+
+    bias = ArrayView(dtype, (n,), (1,), 0, 64)
+    return Problem.from_arrays(
+        view(m, k), view(k, n), view(m, n), result=dtype,
+        epilogue={"bias": bias, "activation": "gelu"},
+    )  # fmt: skip
 
 
 def _configs(variant, problem, profile):
