@@ -229,7 +229,7 @@ def sums_in_order(blocks_m, blocks_n):
 ${types.prelude()}
 ${wide.types()}
 ${load.functions()}
-${store.functions()}
+${store.functions(activation.attr.is_quick(kind))}
 ${activation.functions()}
 __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1)))
 void ${entry}(${parameters}) {

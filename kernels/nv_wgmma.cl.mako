@@ -264,7 +264,7 @@ ${packing.pack(entry[-1])}
 ${types.prelude()}
 ${wide.types()}
 ${load.functions()}
-${store.functions()}
+${store.functions(activation.attr.is_quick(kind))}
 ${activation.functions()}
 __kernel __attribute__((reqd_work_group_size(${work_items}, 1, 1)))
 void ${entry}(${parameters}) {

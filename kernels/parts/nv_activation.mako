@@ -45,13 +45,12 @@ def steps_of(kind):
 <%def name="functions()">\
 % if is_quick(kind):
 
-static inline float quick_activated(float x) {
+static inline float activated(float x) {
 % for number in range(steps_of(kind)):
 ${step(number, "x")}\
 % endfor
     return ${result("x")};
 }
-#define activated quick_activated
 % endif
 </%def>
 

@@ -11,8 +11,11 @@ a row.
 <%namespace name="index" file="parts/index.mako"/>
 <%namespace name="activation" file="parts/activation.mako"/>
 
-<%def name="functions()">
-% if kind.activation != "none":
+<%def name="functions(own_activation=False)">
+<%doc>
+own_activation: the kernel has an `activated` of its own.
+</%doc>\
+% if kind.activation != "none" and not own_activation:
 ${activation.function("activated", "scalar_t")}
 
 % endif
