@@ -202,11 +202,17 @@ def test_texts_that_are_no_ptx_do_not_build(native):
         "cp.async.ca.shared.global [%0], [%1], 5;",
         "cp.async.wait_grup 0;",
         "mma.sync.aligned.m16n8k7.row.col.f32.f16.f16.f32 {%0}, {%1}, {%2}, {%0};",
+        "cp.async.ca.shared.global [%0], [%2], 4;",
+        "fence.acq_rel.gpus;",
     ):
         with pytest.raises(UnknownInstruction):
             native_text(f'void one() {{ asm volatile("{text}" :: "r"(x), "l"(y)); }}', "one")
         with pytest.raises(CompileFailure, match="no such instruction"):
             run(native, f'asm volatile("{text}" :: "r"(item), "l"(from));')
+    load = 'float x; asm volatile("ld.shared.b32 %0, [%{}];" : "=f"(x) : "r"(item) : "memory");'
+    for address in (0, 2):  # a real number, and what is not there
+        with pytest.raises(CompileFailure, match="no such instruction"):
+            run(native, load.format(address))
     with pytest.raises(CompileFailure, match="undeclared"):
         run(native, "to[item] = nothing;")
 

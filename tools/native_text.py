@@ -103,6 +103,7 @@ def _instruction(text):
                 operands.append(kind.groups())
     if not template or template.startswith(("maxnreg", "setmaxnreg")):
         return ";"
+    _check_addresses(template, [letter for _, letter, _ in operands])
     count = sum(bool(mode) for mode, _, _ in operands)
     if "wgmma.mma_async" in template:
         return _wgmma(template, operands, count)
@@ -114,6 +115,13 @@ def _instruction(text):
         if mode:
             after += f" {expression} = native_{i};"
     return "{ " + before + _call(template, names, count) + after + " }"
+
+
+def _check_addresses(template, letters):
+    """Those of memory are whole numbers of 32 bits or more."""
+    for i in map(int, re.findall(r"\[%(\d+)", template)):
+        if i >= len(letters) or letters[i] not in "rl":
+            raise UnknownInstruction(template)
 
 
 def _wgmma(template, operands, count):
@@ -198,7 +206,7 @@ def _vector(m, x, count):
     n, size = int(m["n"] or 1), int(m["bits"]) // 8
     listed = _numbers(m["list"])
     values = x[:-1] if count else x[1:]
-    at = x[-1] if count else x[0]
+    at = x[int(m["at"])] if count else x[0]
     if len(values) != n or n not in (1, 2, 4) or n * size > 16:
         return None
     if listed != ([*range(n)] if count else [*range(1, n + 1)]):
@@ -225,7 +233,8 @@ def _box(m, x, count):
     places = [*x[2:-1], *["0"] * 5][:5]
     if len(x) != rank + 3 or _numbers(m[2]) != list(range(2, rank + 2)):
         return None
-    return f"native_box({x[0]}, {x[1]}, {x[-1]}, {rank}, {', '.join(f'(int){p}' for p in places)});"
+    numbers = ", ".join(f"(int){p}" for p in places)
+    return f"native_box({x[0]}, {x[1]}, {x[int(m[3])]}, {rank}, {numbers});"
 
 
 def _is(text):
@@ -245,7 +254,7 @@ _WIDTH = r"(?:\.v(?P<n>\d))?\.[a-z](?P<bits>\d+)"
 _BEYOND = r"(?: \+ (?P<beyond>\d+))?"
 _TRIES = r"mbarrier\.try_wait\.parity\.shared::cta\.b64 done, \[%0\], %1;"
 INSTRUCTIONS = (
-    (r"cp\.async\.(ca|cg)\.shared\.global(\.L2::cache_hint)?(?:\.L2::\d+B)? \[%0\], \[%1\], "
+    (r"cp\.async\.(ca|cg)\.shared\.global(\.L2::cache_hint)?(?:\.L2::128B)? \[%0\], \[%1\], "
      r"(\d+)((?:, %\d)*);", _copy),
     (r"createpolicy\.fractional\.L2::evict_(first|normal)\.b64 %0, 1\.0;", _is("{0} = 0;")),
     (r"cp\.async\.commit_group;", _is("native_commit();")),
@@ -270,21 +279,23 @@ INSTRUCTIONS = (
      _is("native_shuffle_idx(&{0}, {m[1]});")),
     (r"shfl\.sync\.bfly\.b32 %0, %0, (\d+), 31, 0xffffffff;",
      _is("native_shuffle_bfly(&{0}, {m[1]});")),
-    (r"fence\..*;", _is(";")),
+    (r"fence\.(mbarrier_init\.release\.cluster|proxy\.async|acq_rel\.gpu);", _is(";")),
+    (r"fence\.proxy\.tensormap::generic\.acquire\.gpu \[%0\], 128;", _is(";")),
     (r"atom\.relaxed\.gpu\.global\.inc\.u32 %0, \[%1\], %2;",
      _is("{0} = native_atomic_inc({1}, {2});")),
     (r"ld\.relaxed\.gpu\.global\.u32 %0, \[%1\];", _is("{0} = native_load_relaxed({1});")),
     (rf"ld\.(?P<space>shared|global\.cg){_WIDTH} \{{?(?P<list>[^}}\[]*)\}}?, "
-     rf"\[%\d+{_BEYOND}\];", _vector),
+     rf"\[%(?P<at>\d+){_BEYOND}\];", _vector),
     (rf"st\.(?P<space>shared|global){_WIDTH} \[%0{_BEYOND}\], \{{?(?P<list>[^}}]*)\}}?;", _vector),
     (r"mbarrier\.init\.shared\.b64 \[%0\], %1;", _is("native_counter_init({0}, {1});")),
     (r"mbarrier\.arrive\.expect_tx\.shared::cta\.b64 _, \[%0\], %1;",
      _is("native_counter_arrive({0}, {1});")),
     (r"mbarrier\.arrive\.shared::cta\.b64 _, \[%0\];", _is("native_counter_arrive({0}, 0);")),
-    (rf"\{{ .*{_TRIES}.*\}}", _is("native_counter_wait({0}, {1});")),
+    (rf"\{{ +\.reg \.pred done; +again: {_TRIES} +@done bra over; +bra again; +over: +\}}",
+     _is("native_counter_wait({0}, {1});")),
     (r"tensormap\.replace\.tile\.(\w+)\.shared::cta\.b1024\.b\d+ \[%0\], ([^;]*);", _map),
     (r"tensormap\.cp_fenceproxy\..* \[%0\], \[%1\], 128;", _is("native_publish({0}, {1});")),
-    (r"cp\.async\.bulk\.tensor\.(\d)d\..*::bytes \[%0\], \[%1, \{(.*)\}\], \[%\d+\];", _box),
+    (r"cp\.async\.bulk\.tensor\.(\d)d\..*::bytes \[%0\], \[%1, \{(.*)\}\], \[%(\d+)\];", _box),
     (r"wgmma\.fence\.sync\.aligned;", _is(";")),
     (r"wgmma\.commit_group\.sync\.aligned;", _is("native_wgmma_commit();")),
     (r"wgmma\.wait_group\.sync\.aligned (\d+);", _is("native_wgmma_wait({m[1]});")),
