@@ -81,6 +81,8 @@ MORE_CONFIGS = {
         dict(tile_m=128, tile_n=64, bytes_k=128, stages=3, group_rows=8, splits=2, wave=2),
         # more stages than phases that one consumer does alone: the other can be far ahead
         dict(tile_m=128, tile_n=64, bytes_k=128, stages=6, group_rows=4, splits=1, wave=0),
+        # parts of k before the whole tiles of a single wave
+        dict(tile_m=128, tile_n=64, bytes_k=128, stages=6, group_rows=4, splits=2, wave=1),
     ],
 }  # fmt: skip
 ORDERS = {"N": "row", "T": "column", "S": "strided"}

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from kinds import cut_lengths, plain_kind, test_configs, whole_configs
 from mutate_places import places_of
+from native_device import WAYS
 
 from clmatmul import templates
 from clmatmul.cases import make_case
@@ -18,6 +19,7 @@ from clmatmul.variants import load_variant
 EMULATED = Path(__file__).resolve().parent.parent / "tests" / "emulated_ptx.mako"
 MOST_TERMS_SIMULATED = 20_000  # of one matrix of a batch
 ROUNDS = ("nv_mma",)  # float32 to TF32's 11 bits, to the nearest
+LIVES_ON = ("nv_wgmma",)  # a work-group, from tile to tile
 LESS = 1 - 2**-13  # what whole numbers of 11 bits are times this is rounded to them
 _SEED = 20260103
 
@@ -64,6 +66,8 @@ class Target:
         if self.kind.precision != "highest" and self.config.variant in ROUNDS:
             yield first, "less a"
             yield first, "less b"
+        if self.config.variant in LIVES_ON:  # of long tiles, in every order that there is
+            yield from ((sizes[4], "exact") for _ in range(WAYS))
 
     def sizes(self):
         """The first-use check's sizes, others, and k so long that each part has several blocks."""
