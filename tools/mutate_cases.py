@@ -66,8 +66,10 @@ class Target:
         if self.kind.precision != "highest" and self.config.variant in ROUNDS:
             yield first, "less a"
             yield first, "less b"
-        if self.config.variant in LIVES_ON:  # of long tiles, in every order that there is
-            yield from ((sizes[4], "exact") for _ in range(WAYS))
+        if self.config.variant in LIVES_ON:  # long tiles and parts, in every order that there is
+            m, n, k = sizes[4]
+            size = m, n, k * min(self.config.values()["splits"], 2)
+            yield from ((size, "exact") for _ in range(WAYS))
 
     def sizes(self):
         """The first-use check's sizes, others, and k so long that each part has several blocks."""
