@@ -87,7 +87,7 @@ class Target:
             *((max(m - 2, 1), n + 1, x) for x in cut_lengths(parts)),
             *(((band + 1) * (m - 1) + 1, 2 * n, k // 2),) * (band > 1),
             (3, 5, stage + stage // 4), (m - 1, n, max(stage - 1, 1)),
-            (*found[2][:2], 3),  # small numbers in a whole tile
+            *((*found[2][:2], x) for x in (3, 4, 5)),  # small numbers in a whole tile
         )  # fmt: skip
 
     def case(self, size, data):
