@@ -88,6 +88,7 @@ class Target:
             *(((band + 1) * (m - 1) + 1, 2 * n, k // 2),) * (band > 1),
             (3, 5, stage + stage // 4), (m - 1, n, max(stage - 1, 1)),
             *((*found[2][:2], x) for x in (3, 4, 5)),  # small numbers in a whole tile
+            (m - 1, max(found[2][1] - 63, 1), k),  # one column in a tile's last 64
         )  # fmt: skip
 
     def case(self, size, data):
