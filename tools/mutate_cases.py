@@ -11,6 +11,7 @@ from native_device import WAYS
 
 from clmatmul import templates
 from clmatmul.cases import make_case
+from clmatmul.element_types import ELEMENT_TYPES
 from clmatmul.errors import ConfigError
 from clmatmul.plan import make_plan, render_launch
 from clmatmul.trial import check_sizes
@@ -89,7 +90,15 @@ class Target:
             (3, 5, stage + stage // 4), (m - 1, n, max(stage - 1, 1)),
             *((*found[2][:2], x) for x in (3, 4, 5)),  # small numbers in a whole tile
             (m - 1, max(found[2][1] - 63, 1), k),  # one column in a tile's last 64
+            *((m + 1, n, x) for x in self.many_phases()),
         )  # fmt: skip
+
+    def many_phases(self):
+        """Terms of three phases more than one has terms, where nv_wgmma's consumers take turns."""
+        if self.config.variant != "nv_wgmma" or self.config.values()["stages"] != 3:
+            return ()
+        terms = 128 // ELEMENT_TYPES[self.kind.a.dtype].itemsize
+        return ((terms + 2) * terms + 6,)
 
     def case(self, size, data):
         """The same Case every time: making one takes longer than running it."""
