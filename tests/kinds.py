@@ -102,6 +102,12 @@ def plain_kind(dtype="float32", layout="NN", out="N", **changes):
     return replace(kind, **changes)
 
 
+def aligned(kind, alignment):
+    """The kind with operands and an output that are aligned to so many bytes."""
+    sides = {x: replace(getattr(kind, x), alignment=alignment) for x in ("a", "b", "out")}
+    return replace(kind, **sides)
+
+
 def mixed_kind(a, b, layout="NN", **changes):
     """The kind of a product of two dtypes."""
     result = product_type(_np(a), _np(b)).name

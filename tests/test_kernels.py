@@ -12,6 +12,7 @@ from conftest import skip_without_fp64
 from kinds import (
     DTYPES,
     MORE_CONFIGS,
+    aligned,
     check,
     cut_lengths,
     mixed_kind,
@@ -43,9 +44,7 @@ def kind_for(variant, dtype="float32", layout=None, out="N", **changes):
     if dtype == "float32":
         dtype = header.get("TEST_DTYPE", dtype)
     kind = plain_kind(dtype, layout, out, **changes)
-    alignment = header.get("TEST_ALIGNMENT", 1)
-    sides = {x: replace(getattr(kind, x), alignment=alignment) for x in ("a", "b", "out")}
-    return replace(kind, **sides)
+    return aligned(kind, header.get("TEST_ALIGNMENT", 1))
 
 
 def served(device, variant, kind):
@@ -127,9 +126,7 @@ def test_alignments_in_between(device, about, rng, variant, layout):
     """Operands that are better aligned than they must be, and not as well as they could be."""
     about("layout", variant)
     for alignment in between(variant):
-        kind = kind_for(variant, "float32", layout)
-        sides = {x: replace(getattr(kind, x), alignment=alignment) for x in ("a", "b", "out")}
-        kind = replace(kind, **sides)
+        kind = aligned(kind_for(variant, "float32", layout), alignment)
         served(device, variant, kind)
         configs = [x for x in test_configs(variant) if not refused(device, x, kind, rng)]
         assert configs
@@ -211,8 +208,7 @@ def test_lines_kept_as_they_lie(device, about, rng, variant, layout):
     """Every configuration for tests, with rows of A that are not transposed on their way."""
     about("configurations", variant)
     kind = kind_for(variant, "float32", layout, batch_rank=1)
-    sides = {x: replace(getattr(kind, x), alignment=16) for x in ("a", "b", "out")}
-    kind = replace(kind, **sides)
+    kind = aligned(kind, 16)
     served(device, variant, kind)
     along = [config.with_values(along=1) for config in test_configs(variant)]
     fitting = [config for config in along if not refused(device, config, kind, rng)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kinds import check, plain_kind, test_configs
+from kinds import aligned, check, plain_kind, test_configs
 
 from clmatmul import probes, templates
 from clmatmul.cases import make_case
@@ -83,11 +83,6 @@ def check_all(nvidia, config, kinds, rng, data=("ids_a", "ids_b", "exact", "spec
                 if x != "special" or kind.compute == "float32" and kind.activation == "none":
                     served += check(nvidia, config, kind, size, x, rng) is not None
         assert served
-
-
-def aligned(kind, alignment):
-    sides = {x: replace(getattr(kind, x), alignment=alignment) for x in ("a", "b", "out")}
-    return replace(kind, **sides)
 
 
 def test_asynchronous_copies(nvidia, rng):

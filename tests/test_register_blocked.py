@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import skip_without_fp64
-from kinds import ORDERS, plain_kind, test_configs
+from kinds import ORDERS, aligned, plain_kind, test_configs
 
 from clmatmul import templates
 from clmatmul.cases import make_case
@@ -28,9 +28,7 @@ CONFIGS = test_configs("register_blocked")
 
 
 def aligned_kind(*arguments, bytes=16, **changes):
-    kind = plain_kind(*arguments, **changes)
-    a, b, out = (replace(x, alignment=bytes) for x in (kind.a, kind.b, kind.out))
-    return replace(kind, a=a, b=b, out=out)
+    return aligned(plain_kind(*arguments, **changes), bytes)
 
 
 def sizes_of(config):

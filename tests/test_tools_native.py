@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kinds import plain_kind, test_configs
+from kinds import aligned, plain_kind, test_configs
 
 TOOLS = Path(__file__).resolve().parent.parent / "tools"
 sys.path.insert(0, str(TOOLS))
@@ -47,15 +47,12 @@ def here(native, monkeypatch):
 def test_kernels_are_right_in_every_order_and_stay_in_their_buffers(native, rng, variant, here):
     header = load_variant(variant).header
     dtype, layout = header.get("TEST_DTYPE", "float32"), header.get("TEST_LAYOUT", "NN")
-    aligned = plain_kind(dtype, layout, batch_rank=1)
-    kinds = [aligned] if variant != "nv_mma" else []
+    plain = plain_kind(dtype, layout, batch_rank=1)
+    kinds = [plain] if variant != "nv_mma" else []
     for alignment in {16, header.get("TEST_ALIGNMENT", 1)}:
-        kinds.append(kind_of(dtype, layout, alignment, batch_rank=1))
+        kinds.append(aligned(plain, alignment))
     if variant == "nv_wgmma":  # a tile inside the result has a text of its own, with a bias held
-        fused = dict(activation="gelu", bias="float32", residual="float32")
-        kinds.append(
-            replace(kinds[-1], **{x: getattr(plain_kind(dtype, **fused), x) for x in fused})
-        )
+        kinds.append(replace(kinds[-1], activation="gelu", bias="float32", residual="float32"))
     ran = 0
     configs = test_configs(variant)
     walking = [x for x in configs[2:] if x.values().get("walkers")]
@@ -72,17 +69,11 @@ def test_kernels_are_right_in_every_order_and_stay_in_their_buffers(native, rng,
     assert ran >= WAYS
 
 
-def kind_of(dtype, layout, alignment, **changes):
-    kind = plain_kind(dtype, layout, **changes)
-    sides = {x: replace(getattr(kind, x), alignment=alignment) for x in ("a", "b", "out")}
-    return replace(kind, **sides)
-
-
 def test_consumers_take_turns(native, rng, here):
     """Of nv_wgmma: on a device of one unit a group has nine tiles, of more phases than stages."""
     config = next(x for x in test_configs("nv_wgmma") if x.values()["stages"] == 6)
     native.profile = replace(native.profile, compute_units=1)
-    case = make_case(kind_of("float16", "NN", 16), 261, 131, 771, "exact", rng)
+    case = make_case(aligned(plain_kind("float16", "NN"), 16), 261, 131, 771, "exact", rng)
     (launch,) = make_plan(case.problem, native.profile, config).launches
     assert dict(launch.values)["work"] == 9 and launch.global_size == launch.local_size
     for way in range(WAYS):
@@ -92,7 +83,7 @@ def test_consumers_take_turns(native, rng, here):
 
 def test_operands_are_rounded_to_the_nearest(native, rng, here):
     """Of nv_mma: whole numbers of 11 bits, and a little less, are the same to TF32."""
-    kind = kind_of("float32", "NT", 16, precision="high")
+    kind = aligned(plain_kind("float32", "NT", precision="high"), 16)
     for name in "ab":
         case = make_case(kind, 70, 133, 40, f"ids_{name}", rng)
         case.memory[name].view[...] *= 1 - 2**-13
@@ -102,7 +93,7 @@ def test_operands_are_rounded_to_the_nearest(native, rng, here):
 def test_parts_of_k_that_wait_for_each_other(native, rng, here):
     """Whoever gives up, takes that back or comes last: each slice of a tile is added up once."""
     config = next(x for x in test_configs("nv_mma") if x.values()["splits"] == 15)
-    kind = kind_of("float16", "NN", 64, c="float16", beta="general")
+    kind = aligned(plain_kind("float16", "NN", c="float16", beta="general"), 64)
     case = make_case(kind, 33, 30, 480, "exact", rng, in_place=True)
     for run in range(12 * WAYS):
         native.runs = run

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from kinds import cut_lengths, plain_kind, test_configs, whole_configs
+from kinds import aligned, cut_lengths, plain_kind, test_configs, whole_configs
 from mutate_places import places_of
 from native_device import WAYS
 
@@ -177,11 +177,6 @@ def kinds_of(variant):
 
 def alignment_of(variant):
     return variant.header.get("TEST_ALIGNMENT", 1)
-
-
-def aligned(kind, alignment):
-    sides = {x: replace(getattr(kind, x), alignment=alignment) for x in ("a", "b", "out")}
-    return replace(kind, **sides)
 
 
 def targets(name, profile):
