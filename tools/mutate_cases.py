@@ -20,7 +20,7 @@ from clmatmul.variants import load_variant
 EMULATED = Path(__file__).resolve().parent.parent / "tests" / "emulated_ptx.mako"
 MOST_TERMS_SIMULATED = 20_000  # of one matrix of a batch
 ROUNDS = ("nv_mma",)  # float32 to TF32's 11 bits, to the nearest
-LIVES_ON = ("nv_wgmma",)  # a work-group, from tile to tile
+LIVES_ON = ("nv_wgmma",)  # a work-group, from tile to tile, with consumers that take turns
 LESS = 1 - 2**-13  # what whole numbers of 11 bits are times this is rounded to them
 _SEED = 20260103
 
@@ -94,10 +94,11 @@ class Target:
         )  # fmt: skip
 
     def many_phases(self):
-        """Terms of three phases more than one has terms, where nv_wgmma's consumers take turns."""
-        if self.config.variant != "nv_wgmma" or self.config.values()["stages"] != 3:
+        """Terms of three phases more than one has terms, where consumers take turns."""
+        values = self.config.values()
+        if self.config.variant not in LIVES_ON or values["stages"] != 3:
             return ()
-        terms = 128 // ELEMENT_TYPES[self.kind.a.dtype].itemsize
+        terms = values["bytes_k"] // ELEMENT_TYPES[self.kind.a.dtype].itemsize
         return ((terms + 2) * terms + 6,)
 
     def case(self, size, data):
