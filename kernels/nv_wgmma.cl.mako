@@ -412,7 +412,7 @@ ${index.bases("batch")}\
             const index_t lane_col = first_col + (lane & 3) * 2;
 % if apart:
             if (inside${" && bias_row_stride == 0" if early_bias else ""}) {
-${leaving.store_inside()}\
+${leaving.store_inside(early_bias)}\
             } else {
 % endif
 % if lengthy:

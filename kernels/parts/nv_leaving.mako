@@ -10,6 +10,10 @@ every sum (store_waiting). The sums of a lane are sums[4 j + 2 half] and the nex
 <%namespace name="activation" file="parts/nv_activation.mako"/>
 <%namespace name="ptx" file="parts/ptx.mako"/>
 
+<%!
+# bytes of a warp's place that 16 rows of 64 columns take; a tile's bias may lie behind them
+BIAS_BEHIND = 16 * 128
+%>
 <%def name="place_of_warp()">tiles_at + ${staging_at} + (consumer * 4 + (warp & 3)) * ${16 * (256 if lengthy else 144)}</%def>
 
 <%def name="store_staged()">\
@@ -86,15 +90,17 @@ ${store.value(f"sums[{4 * (8 * block + j + q // 2) + 2 * (q % 2) + at}]", "row",
                 bias_${i} = load_bias(bias, ${index.at("bias", "0", f"(first_col + lane + {32 * i})")});
 % endfor
 % for i in range(tile_n // 32):
-                ${ptx.store_one("bias_to", f"bias_{i}", 2048 + 128 * i)}
+                ${ptx.store_words("bias_to", [f"bias_{i}"], BIAS_BEHIND + 128 * i)}
 % endfor
             }
 </%def>
 
-<%def name="store_inside()">\
+<%def name="store_inside(held)">\
+<%doc>
+held: load_bias has brought the bias.
+</%doc>\
 <%
     quick = activation.attr.is_quick(kind)
-    held = bool(lengthy and kind.bias)
     # of 32 columns
     elements = [(j, half, at) for j in range(4) for half in range(2) for at in range(2)]
     parts = range(tile_n // 32)
@@ -123,7 +129,7 @@ ${store.value(f"sums[{4 * (8 * block + j + q // 2) + 2 * (q % 2) + at}]", "row",
 % if held:
 % for j in range(4):
                     acc_t bias_${part}_${j}_0, bias_${part}_${j}_1;
-                    ${ptx.load_pair(f"bias_{part}_{j}_0", f"bias_{part}_{j}_1", "bias_at", 2048 + 4 * (32 * part + 8 * j))}
+                    ${ptx.load_pair(f"bias_{part}_{j}_0", f"bias_{part}_{j}_1", "bias_at", BIAS_BEHIND + 4 * (32 * part + 8 * j))}
 % endfor
 % endif
 % for j, half, at in elements:
@@ -183,7 +189,7 @@ ${lines_out(tile_n // 64 - 1)}\
 % for block in range(tile_n // 64):
 % for half in range(2):
 % for j in range(8):
-            ${ptx.store_two(f"put + {half * 8 * 256} + (({2 * j} ^ swap) << 4)", f"sums[{4 * (8 * block + j) + 2 * half}]", f"sums[{4 * (8 * block + j) + 2 * half + 1}]")}
+            ${ptx.store_words(f"put + {half * 8 * 256} + (({2 * j} ^ swap) << 4)", [f"sums[{4 * (8 * block + j) + 2 * half + at}]" for at in range(2)])}
 % endfor
 % endfor
             ${ptx.warp_barrier()}

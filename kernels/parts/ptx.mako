@@ -279,17 +279,16 @@ warp exchange words. beyond: bytes behind the address, which then needs no regis
 <%def name="warp_barrier()">\
 asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");\
 </%def>
-<%def name="store_two(at, x, y)"><%
-    register = "f" if compute.kind == "real" else "r"
-%>asm volatile("st.shared.v2.b32 [%0], {%1, %2};" :: "r"(${at}), "${register}"(${x}), "${register}"(${y}) : "memory");\
-</%def>
 <%!
 def address(operand, beyond):
     return f"[%{operand} + {beyond}]" if beyond else f"[%{operand}]"
 %>
-<%def name="store_one(at, x, beyond=0)"><%
+<%def name="store_words(at, words, beyond=0)"><%
     register = "f" if compute.kind == "real" else "r"
-%>asm volatile("st.shared.b32 ${address(0, beyond)}, %1;" :: "r"(${at}), "${register}"(${x}) : "memory");\
+    several, listed = "", "%1"
+    if len(words) > 1:
+        several, listed = f".v{len(words)}", "{%s}" % ", ".join(f"%{1 + i}" for i in range(len(words)))
+%>asm volatile("st.shared${several}.b32 ${address(0, beyond)}, ${listed};" :: "r"(${at}), ${", ".join(f'"{register}"({x})' for x in words)} : "memory");\
 </%def>
 <%def name="load_pair(x, y, at, beyond=0)"><%
     register = "f" if compute.kind == "real" else "r"
