@@ -70,7 +70,7 @@ ${index.bases("batch")}
 % elif fault == "wrong_when_large":
     if (item == elements - 1 && m > 16) sum = zero();
 % elif fault == "slow":
-    for (volatile int i = 0; i < 20000; i++) {}
+    for (volatile int i = 0; i < 5000; i++) {}
 % elif fault == "outside":
     if (item == elements - 1) out[${index.at("out", "row", "col")} + 1] = 0;
 % elif fault == "unwritten":
